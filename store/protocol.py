@@ -1,0 +1,103 @@
+"""
+What the store promises to those who write to it and to those who read from it.
+
+Readers name a query and its parameters; they never send SQL. The same names answer over the
+collector's socket (`store.client.StoreClient`) and in one process (`store.local.LocalStore`,
+for tests). Every answer is an Arrow table with the columns listed here, in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+import pyarrow as pa
+
+from store.model import Row
+
+Parameter = str | int | float | bool | datetime | None | Sequence[str]
+
+
+class StoreError(Exception):
+    """A store could not do what was asked; the message says what to do about it."""
+
+
+class StoreUnavailableError(StoreError):
+    """No collector answers: it is not running, or it is starting."""
+
+
+class StoreBusyError(StoreError):
+    """The collector answers, but this read did not get a turn or ran out of time."""
+
+
+class NewerStoreError(StoreError):
+    """The file was written by a newer Engine Room; it was left untouched."""
+
+
+class StoreLockedError(StoreError):
+    """Another process holds the file."""
+
+
+class UnknownQueryError(StoreError):
+    """No query or table of this name, or a parameter that it does not take."""
+
+
+class Sink(Protocol):
+    """Where collectors put rows. `put` never blocks for long and never raises for a full disk."""
+
+    def put(self, rows: Sequence[Row]) -> None:
+        """Queue rows for the next transaction."""
+
+
+class Store(Protocol):
+    """Named reads."""
+
+    def query(self, name: str, parameters: Mapping[str, Parameter] | None = None) -> pa.Table:
+        """Answer one named query. Raises `StoreError` in one of its kinds."""
+
+    def export_csv(
+        self, table: str, start: datetime | None, end: datetime | None, engine: str | None
+    ) -> Iterator[bytes]:
+        """Stream a table as CSV: UTF-8, header with units in the names, ISO 8601 UTC, full precision."""
+
+
+# ---------------------------------------------------------------------------------------------
+# The named queries. `start`/`end` are aware datetimes; `points` is the most rows per series.
+# Series queries return raw samples where there are few enough, else buckets (mean, _min, _max),
+# ordered by series and ts, with one row of NULLs where sampling had a gap, so that charts break
+# their lines there. `label` is unique among engines.
+#
+# overview(at=None, window_seconds=60, rate_window_seconds=10)   one row an engine
+#   host engine_id kind label url found_by first_seen  epoch_id epoch_started epoch_started_is_process_start
+#   version model_id model_path quantization max_context_tokens slots arguments facts
+#   state detail state_ts state_since(ts at which this state began)
+#   generation_tokens_per_second generation_source prompt_tokens_per_second   (over rate_window; NULL: not known)
+#   generation_tokens (settled tokens in window_seconds)  requests_running requests_waiting
+#   kv_used_fraction kv_capacity_tokens  prefix_cache_hit_fraction(in window)  mean_itl_seconds(in window)
+#   device_memory_bytes device_memory_method  host_memory_bytes host_memory_method cpu_cores process_count
+# latency(start, end)      engine_id quantity epochs count mean_seconds and for p50 p95 p99:
+#                          pNN_seconds pNN_low_seconds pNN_high_seconds (the bucket it lies in; high NULL = infinite)
+# engine_series(start, end, points=400)
+#   ts engine_id label kind state, and mean, _min, _max of: generation_tokens_per_second
+#   prompt_tokens_per_second requests_running requests_waiting kv_used_fraction;
+#   generation_source (e.g. 'settled' | 'live'), samples
+# engine_memory_series(start, end, points=400)   host memory by engine
+#   ts engine_id label method memory_bytes memory_bytes_min memory_bytes_max cpu_cores process_count
+# device_series(start, end, points=400)
+#   ts device_id index name memory_total_bytes power_limit_watts, and mean, _min, _max of:
+#   memory_used_bytes utilisation_fraction power_watts temperature_celsius sm_clock_hertz
+# device_memory_series(start, end, points=400)   who holds a device's memory; the parts sum to what is used
+#   ts device_id part('engine' | 'other processes' | 'driver and unattributed') engine_id label method memory_bytes
+# host_series(start, end, points=400)
+#   ts host cpu_count memory_total_bytes swap_total_bytes, and mean, _min, _max of:
+#   cpu_fraction memory_used_bytes swap_used_bytes load_1m
+# devices()    device_id vendor index name memory_total_bytes driver_version and the newest device_sample's columns
+# sources()    source_id kind state ts duration_seconds lateness_seconds interval_seconds detail found_by
+#              last_ok (ts) samples_10m errors_10m lateness_max_10m_seconds engine_id label
+# quantities(engine_id=None)   engine_id quantity offer source reason remedy ts   (newest epoch, newest offer)
+# events(start, end, engine_id=None, limit=1000)    ts host engine_id label device_id epoch_id kind text details
+# epochs(engine_id=None)       every epoch with engine_id label kind and its columns, newest first
+# latest_epochs()              the newest epoch of each engine, and the engine's columns
+# status()     schema_version file_bytes wal_bytes newest_ts oldest_ts and rows of each table as rows_<table>
+# ---------------------------------------------------------------------------------------------
