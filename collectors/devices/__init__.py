@@ -1,0 +1,1 @@
+"""What the host and its GPUs tell: one module a vendor, all behind `collectors.devices.base`."""
