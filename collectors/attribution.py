@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 import psutil
 
@@ -38,126 +39,95 @@ class _Usage:
     cpu_seconds: float
 
 
-class Attribution:
+class HostAttribution:
     """
-    Turns readings into `ProcessMemory` rows. Keeps the CPU times of the previous call.
+    Host memory and CPU of every engine. Keeps the CPU times of the previous call.
 
-    Device memory: the driver's own figure for each process (method ``nvml_process``). All processes
-    below an engine's root are that engine: vLLM's EngineCore and workers, the children of a
-    llama.cpp router and of Ollama.
-
-    Host memory: the sum of the resident set sizes of the tree (method ``rss``). Pages that several
-    processes of the tree share (forked memory, shared memory segments) are in it once for each of
-    them, and pages of a mapped model file are in it although the kernel can drop them, so it is an
-    upper bound. The proportional set size would count them once, but reading it makes the kernel
-    walk every page of the engine while holding a lock that the engine needs (about 10 ms for each GB
-    of small pages), which a monitor must not do every second.
+    Memory is the sum of the resident set sizes of the engine's process tree (method ``rss``). Pages
+    that several processes of the tree share (forked memory, shared memory segments) are in it once for
+    each of them, and pages of a mapped model file are in it although the kernel can drop them, so it
+    is an upper bound. The proportional set size would count them once, but to tell it the kernel walks
+    every page of the engine while it holds a lock that the engine needs, which a monitor must not
+    make it do every second.
     """
 
     def __init__(self) -> None:
         self._previous: dict[tuple[int, float], float] = {}
         self._previous_monotonic: float | None = None
 
-    def attribute(
+    def rows(
         self,
         ts: datetime,
         monotonic_seconds: float,
         host: str,
         engines: Sequence[EngineRoot],
-        reading: DeviceReading | None,
         snapshot: ProcessSnapshot,
-    ) -> Attributed:
+    ) -> tuple[ProcessMemory, ...]:
         """
-        Rows for every (device, process), and one host row for every engine whose root can be seen.
+        One row (`device_id` None) for every engine whose root process can be seen.
 
         `cpu_cores` is CPU seconds (user and system) per second of `monotonic_seconds` since the
         previous call, over the processes of the tree: None on the first call, never negative. What a
-        process used after the previous call is lost when it ended before this one.
+        process used after the previous call is missing when it ended before this one.
+        `memory_bytes` is None where the platform keeps the size of a process of the tree secret.
         """
-        owner: dict[int, EngineRoot] = {}
-        trees: list[tuple[EngineRoot, tuple[Process, ...]]] = []
-        for engine in engines:
-            tree = snapshot.tree(engine.root_pid) if engine.root_pid is not None else ()
-            trees.append((engine, tree))
-        # the larger tree first: where one engine's tree lies in another's, the inner one keeps its own processes
-        for engine, tree in sorted(trees, key=lambda item: -len(item[1])):
-            owner.update({process.pid: engine for process in tree})
-        rows, unseen = _device_rows(ts, host, reading, snapshot, owner)
-        current: dict[tuple[int, float], float] = {}
         elapsed = None if self._previous_monotonic is None else monotonic_seconds - self._previous_monotonic
-        for engine, tree in trees:
-            own = [process for process in tree if owner[process.pid] is engine]
-            if own:
-                rows.append(self._host_row(ts, host, engine, own, elapsed, current))
-        self._previous, self._previous_monotonic = current, monotonic_seconds
-        return Attributed(tuple(rows), _unseen_detail(unseen))
-
-    def _host_row(
-        self,
-        ts: datetime,
-        host: str,
-        engine: EngineRoot,
-        tree: Sequence[Process],
-        elapsed: float | None,
-        current: dict[tuple[int, float], float],
-    ) -> ProcessMemory:
-        rss_bytes, cpu_seconds, count, hidden = 0, 0.0, 0, False
-        for process in tree:
-            try:
-                usage = _usage(process)
-            except psutil.AccessDenied:
-                hidden = True
+        previous, self._previous, self._previous_monotonic = self._previous, {}, monotonic_seconds
+        owners = _owners(engines, snapshot)
+        rows = []
+        for engine in engines:
+            root = snapshot.get(engine.root_pid)
+            if root is None or owners.get(root.pid) is not engine:
                 continue
-            if usage is None:
-                continue
-            count += 1
-            rss_bytes += usage.rss_bytes
-            life = (process.pid, process.start)
-            current[life] = usage.cpu_seconds
-            before = self._previous.get(life)
-            # a process that was not there before has used all of its CPU time since
-            cpu_seconds += max(0.0, usage.cpu_seconds - (before if before is not None else 0.0))
-        known_before = any((process.pid, process.start) in self._previous for process in tree)
-        return ProcessMemory(
-            ts=ts,
-            host=host,
-            engine_id=engine.engine_id,
-            epoch_id=engine.epoch_id,
-            device_id=None,
-            pid=engine.root_pid,
-            process_name=tree[0].title,
-            method="rss",
-            memory_bytes=None if hidden or not count else rss_bytes,
-            cpu_cores=cpu_seconds / elapsed if elapsed and elapsed > 0 and known_before and not hidden else None,
-            process_count=len(tree),
-        )
+            tree = [process for process in snapshot.tree(root.pid) if owners[process.pid] is engine]
+            usages = [(process, _usage(process)) for process in tree]
+            known = [(process, usage) for process, usage in usages if isinstance(usage, _Usage)]
+            secret = any(usage is None for _, usage in usages)
+            cpu_seconds: float | None = None if elapsed is None or elapsed <= 0 or secret else 0.0
+            if not any((process.pid, process.start) in previous for process, _ in known):
+                cpu_seconds = None  # this engine was not there at the previous call
+            for process, usage in known:
+                life = (process.pid, process.start)
+                self._previous[life] = usage.cpu_seconds
+                if cpu_seconds is not None and elapsed is not None:
+                    # start times are exact to a second only (btime of /proc/stat)
+                    began = 0.0 if ts.timestamp() - process.start <= elapsed + 1 else usage.cpu_seconds
+                    cpu_seconds += max(0.0, usage.cpu_seconds - previous.get(life, began))
+            rows.append(
+                ProcessMemory(
+                    ts=ts,
+                    host=host,
+                    engine_id=engine.engine_id,
+                    epoch_id=engine.epoch_id,
+                    device_id=None,
+                    pid=root.pid,
+                    process_name=root.title,
+                    method="rss",
+                    memory_bytes=None if secret or not known else sum(usage.rss_bytes for _, usage in known),
+                    cpu_cores=cpu_seconds / elapsed if cpu_seconds is not None and elapsed else None,
+                    process_count=len(known) + sum(usage is None for _, usage in usages),
+                )
+            )
+        return tuple(rows)
 
 
-def _usage(process: Process) -> _Usage | None:
-    """What the process uses now, or None when it has ended. Raises AccessDenied where that is secret."""
-    try:
-        handle = psutil.Process(process.pid)
-        with handle.oneshot():
-            times = handle.cpu_times()
-            return _Usage(handle.memory_info().rss, times.user + times.system)
-    except (psutil.NoSuchProcess, ProcessLookupError):
-        return None
+def device_rows(
+    ts: datetime, host: str, engines: Sequence[EngineRoot], reading: DeviceReading, snapshot: ProcessSnapshot
+) -> Attributed:
+    """
+    One row for every (device, process) of `reading`, with the driver's own figure and its method.
 
-
-def _device_rows(
-    ts: datetime,
-    host: str,
-    reading: DeviceReading | None,
-    snapshot: ProcessSnapshot,
-    owner: dict[int, EngineRoot],
-) -> tuple[list[ProcessMemory], list[int]]:
-    rows: list[ProcessMemory] = []
-    unseen: list[int] = []
-    for held in reading.processes if reading else ():
+    All processes below an engine's root are that engine: vLLM's EngineCore and workers, the children
+    of a llama.cpp router and of Ollama. A process of no engine has `engine_id` None; one that can't
+    be seen here (of another pid namespace) has no name either, and `detail` says so.
+    """
+    owners = _owners(engines, snapshot)
+    rows, unseen = [], set()
+    for held in reading.processes:
         process = snapshot.get(held.pid)
-        engine = owner.get(held.pid)
+        engine = owners.get(held.pid)
         if process is None:
-            unseen.append(held.pid)
+            unseen.add(held.pid)
         rows.append(
             ProcessMemory(
                 ts=ts,
@@ -171,7 +141,27 @@ def _device_rows(
                 memory_bytes=held.memory_bytes,
             )
         )
-    return rows, unseen
+    return Attributed(tuple(rows), _unseen_detail(unseen))
+
+
+def _owners(engines: Sequence[EngineRoot], snapshot: ProcessSnapshot) -> dict[int, EngineRoot]:
+    """The engine of every process in a tree. Where one tree lies in another, the inner one keeps its own."""
+    trees = [(engine, snapshot.tree(engine.root_pid)) for engine in engines if engine.root_pid is not None]
+    trees.sort(key=lambda item: len(item[1]), reverse=True)
+    return {process.pid: engine for engine, tree in trees for process in tree}
+
+
+def _usage(process: Process) -> _Usage | Literal["ended"] | None:
+    """What the process uses now; None where that is secret."""
+    try:
+        handle = psutil.Process(process.pid)
+        with handle.oneshot():
+            times = handle.cpu_times()
+            return _Usage(handle.memory_info().rss, times.user + times.system)
+    except psutil.AccessDenied:
+        return None
+    except (psutil.NoSuchProcess, ProcessLookupError):
+        return "ended"
 
 
 def _unseen_detail(pids: Iterable[int]) -> str | None:

@@ -9,6 +9,7 @@ Command lines and sockets come from psutil everywhere.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -110,7 +111,7 @@ class ProcessSnapshot:
 
 class ProcessTable:
     """
-    Takes snapshots, and remembers command lines between them.
+    Takes snapshots, and remembers command lines between them. May be shared by threads.
 
     A command line is read once for each (pid, start, name), and again while the process is young: a
     new process is first a copy of its parent, then executes a program, then may set a title.
@@ -120,6 +121,7 @@ class ProcessTable:
         self._arguments: dict[tuple[int, float, str], tuple[str, ...]] = {}
         self._boot = psutil.boot_time()
         self._newest: ProcessSnapshot | None = None
+        self._lock = threading.Lock()
 
     def snapshot(self, *, sockets: bool = False, max_age_seconds: float = 0.0) -> ProcessSnapshot:
         """
@@ -128,13 +130,16 @@ class ProcessTable:
         A snapshot not older than `max_age_seconds` is given again (if it has what is asked for).
         A process that ends meanwhile, a zombie, and one that may not be looked at are left out.
         """
-        newest = self._newest
-        if (
-            newest is not None
-            and time.monotonic() - newest.monotonic_seconds < max_age_seconds
-            and (newest.sockets is not None or not sockets)
-        ):
-            return newest
+        with self._lock:
+            newest = self._newest
+            fresh = newest is not None and time.monotonic() - newest.monotonic_seconds < max_age_seconds
+            if newest is not None and fresh and (newest.sockets is not None or not sockets):
+                return newest
+            processes = self._read()
+            self._newest = ProcessSnapshot(processes, *_listening(processes)) if sockets else ProcessSnapshot(processes)
+            return self._newest
+
+    def _read(self) -> dict[int, Process]:
         known, self._arguments = self._arguments, {}
         processes: dict[int, Process] = {}
         now = time.time()
@@ -145,8 +150,7 @@ class ProcessTable:
                 arguments = _arguments(pid)
             self._arguments[key] = arguments
             processes[pid] = Process(pid, parent, name, arguments, start)
-        self._newest = ProcessSnapshot(processes, *_listening(processes)) if sockets else ProcessSnapshot(processes)
-        return self._newest
+        return processes
 
 
 def _arguments(pid: int) -> tuple[str, ...]:
@@ -196,7 +200,7 @@ def _listening(processes: Mapping[int, Process]) -> tuple[tuple[ListeningSocket,
         return tuple(
             ListeningSocket(connection.laddr.ip, connection.laddr.port, connection.pid)
             for connection in everybody
-            if connection.status == psutil.CONN_LISTEN
+            if connection.status == psutil.CONN_LISTEN and connection.laddr
         ), True
     except (psutil.Error, OSError):
         pass  # macOS lets only root list the sockets of everybody: ask process by process instead
@@ -209,6 +213,6 @@ def _listening(processes: Mapping[int, Process]) -> tuple[tuple[ListeningSocket,
         found += [
             ListeningSocket(connection.laddr.ip, connection.laddr.port, pid)
             for connection in own
-            if connection.status == psutil.CONN_LISTEN
+            if connection.status == psutil.CONN_LISTEN and connection.laddr
         ]
     return tuple(found), False
