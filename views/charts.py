@@ -1,0 +1,261 @@
+"""
+The stack of charts of the Live page as one Vega-Lite specification: one time axis, one crosshair.
+
+Specifications are authored with Altair, once for each combination of engines and devices, and kept; a
+refresh sends data only (see `views.frames` for the data sets). The time axis spans exactly the data set
+`window`, so that the specification stays the same while the window moves.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import altair as alt
+
+from views.palette import NEUTRAL, Series
+
+PANEL_HEIGHT = 92
+AXIS_WIDTH = 46
+Shape = Literal["lines", "requests", "parts", "devices", "total"]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One chart of the stack: what it shows, in which unit, and the data set and columns it reads."""
+
+    key: str
+    title: str
+    unit: str
+    shape: Shape
+    dataset: str
+    field: str
+    device: str | None = None  # data rows with this device key only
+
+
+ENGINE_PANELS = (
+    Panel("generation", "Generation throughput", "tok/s", "lines", "engine", "gen"),
+    Panel("prompt", "Prompt throughput, computed", "tok/s", "lines", "engine", "prompt"),
+    Panel("requests", "Requests: running solid, waiting dashed", "requests", "requests", "engine", "run"),
+)
+HOST_PANELS = (
+    Panel("host_memory", "Host memory in use, dashed line: installed", "GiB", "total", "host", "mem"),
+    Panel("host_cpu", "Host CPU, all cores", "%", "total", "host", "cpu"),
+)
+
+
+def device_panels(devices: tuple[tuple[str, str], ...]) -> tuple[Panel, ...]:
+    """GPU panels for `(device key, name)` pairs: memory of each device, then utilisation and power of all."""
+    if not devices:
+        return ()
+    memory = tuple(
+        Panel(f"memory_{key}", f"{name}: memory by holder, dashed line: installed", "GiB", "parts", "parts", "hi", key)
+        for key, name in devices
+    )
+    return (
+        *memory,
+        Panel("utilisation", "GPU utilisation", "%", "devices", "device", "util"),
+        Panel("power", "GPU power", "W", "devices", "device", "power"),
+    )
+
+
+def alt_text(panels: tuple[Panel, ...], engines: tuple[Series, ...], minutes: float) -> str:
+    """What the stack shows, in words, for people who can't see it."""
+    names = ", ".join(series.label for series in engines) or "no engine"
+    charts = "; ".join(f"{panel.title} in {panel.unit}" for panel in panels)
+    return f"{len(panels)} charts over the last {minutes:g} minutes, one UTC time axis. Engines: {names}. Charts: {charts}."
+
+
+@lru_cache(maxsize=128)
+def live_spec(engines: tuple[Series, ...], devices: tuple[tuple[str, str], ...], grid_seconds: float) -> dict[str, Any]:
+    """
+    The specification of the whole stack, without data.
+
+    Parameters: the engines drawn, in the order of their places; `(device key, name)` pairs; the width of
+    one crosshair step in seconds (a step shows the mean of the samples in it).
+    """
+    panels = ENGINE_PANELS + device_panels(devices) + HOST_PANELS
+    charts = [
+        _panel(panel, engines, devices, grid_seconds, first=n == 0, last=n == len(panels) - 1)
+        for n, panel in enumerate(panels)
+    ]
+    stack = (
+        alt.vconcat(*charts, spacing=6)
+        .resolve_scale(x="shared", color="independent", strokeDash="independent")
+        .configure_view(strokeOpacity=0.35)
+        .configure_axis(labelFontSize=11, titleFontSize=11, grid=True, gridOpacity=0.5)
+        .configure_title(fontSize=12, anchor="start", offset=4)
+        .configure_legend(labelFontSize=12, symbolStrokeWidth=2.5, symbolSize=220)
+    )
+    spec: dict[str, Any] = stack.to_dict()
+    spec.pop("$schema", None)
+    # Declared here, for all panels at once: Altair would declare it a panel.
+    select = {"type": "point", "on": "pointermove", "clear": "pointerout", "nearest": True, "fields": ["at"]}
+    spec["params"] = [{"name": "hover", "select": select, "views": _names(spec, "at_")}]
+    return spec
+
+
+def _names(spec: dict[str, Any], prefix: str) -> list[str]:
+    """Names of the layers that begin with `prefix` (Altair numbers the names of layers)."""
+    layers = [layer for chart in spec["vconcat"] for layer in chart["layer"]]
+    return [layer["name"] for layer in layers if str(layer.get("name", "")).startswith(prefix)]
+
+
+def _panel(
+    panel: Panel,
+    engines: tuple[Series, ...],
+    devices: tuple[tuple[str, str], ...],
+    grid_seconds: float,
+    *,
+    first: bool,
+    last: bool,
+) -> alt.LayerChart:
+    data = alt.Chart(alt.NamedData(panel.dataset))
+    if panel.device is not None:
+        data = data.transform_filter(f"datum.d === '{panel.device}'")
+    axis = alt.Axis(
+        title="time (UTC)" if last else None,
+        labels=last,
+        ticks=last,
+        format="%H:%M:%S",
+        labelOverlap=True,
+        tickCount=8,
+        labelFlush=True,
+    )
+    x = alt.X("ts:T", title=None, scale=alt.Scale(type="utc"))
+    y_axis = alt.Axis(tickCount=3, minExtent=AXIS_WIDTH, maxExtent=AXIS_WIDTH, format="~s" if panel.unit == "tok/s" else "~g")
+    y = alt.Y(f"{panel.field}:Q", title=panel.unit, axis=y_axis, scale=alt.Scale(zero=True, nice=True))
+    window = alt.Chart(alt.NamedData("window")).mark_point(opacity=0, size=1).encode(
+        x=alt.X("ts:T", scale=alt.Scale(type="utc", nice=False), axis=axis)
+    )
+    drawn, keys = _marks(panel, engines, devices, data, x, y, legend=first)
+    crosshair = _crosshair(panel, keys, data, grid_seconds)
+    height = PANEL_HEIGHT if panel.shape != "parts" else PANEL_HEIGHT + 8
+    layers: alt.LayerChart = alt.layer(window, *drawn, crosshair, *_event_marks(x, arrow=first)).properties(
+        height=height, title=panel.title
+    )
+    return layers
+
+
+def _marks(
+    panel: Panel,
+    engines: tuple[Series, ...],
+    devices: tuple[tuple[str, str], ...],
+    data: alt.Chart,
+    x: alt.X,
+    y: alt.Y,
+    *,
+    legend: bool,
+) -> tuple[list[alt.Chart], list[tuple[str, str]]]:
+    """The visible layers of a panel, and `(column after the pivot, name)` of what the crosshair reads out."""
+    domain = [series.key for series in engines]
+    names = {series.key: series.label for series in engines}
+    shown = alt.Legend(title=None, orient="top", labelExpr=f"({json.dumps(names)})[datum.value]", columns=4, labelLimit=260)
+    color = alt.Color("s:N", scale=alt.Scale(domain=domain), legend=shown if legend else None)
+    dash = alt.StrokeDash(
+        "s:N",
+        scale=alt.Scale(domain=domain, range=[list(series.dash) for series in engines]),
+        legend=shown if legend else None,
+    )
+    engine_keys = [(series.key, series.label) for series in engines]
+    match panel.shape:
+        case "lines":
+            band = data.mark_area(opacity=0.18).encode(
+                x=x, y=alt.Y(f"{panel.field}_lo:Q"), y2=f"{panel.field}_hi:Q", color=color
+            )
+            return [band, data.mark_line(strokeWidth=1.8).encode(x=x, y=y, color=color, strokeDash=dash)], engine_keys
+        case "requests":
+            running = data.mark_line(strokeWidth=1.8).encode(x=x, y=y, color=color)
+            waiting = data.mark_line(strokeWidth=1.8, strokeDash=[5, 4]).encode(x=x, y=alt.Y("wait:Q"), color=color)
+            keys = [(f"{series.key}_{what}", f"{series.label}, {word}") for series in engines for what, word in _REQUESTS]
+            return [running, waiting], keys
+        case "parts":
+            return _memory_marks(data, x, y, color), [
+                *engine_keys,
+                ("other", "other processes"),
+                ("driver", "driver and unattributed"),
+                ("total", "installed"),
+            ]
+        case "devices":
+            kinds = alt.StrokeDash(
+                "d:N",
+                scale=alt.Scale(domain=[key for key, _ in devices], range=[[1, 0], [7, 3], [2, 2], [9, 3, 2, 3]]),
+                legend=None,
+            )
+            band = data.mark_area(opacity=0.15, color=NEUTRAL).encode(
+                x=x, y=alt.Y(f"{panel.field}_lo:Q"), y2=f"{panel.field}_hi:Q", detail="d:N"
+            )
+            line = data.mark_line(strokeWidth=1.6, color=NEUTRAL).encode(x=x, y=y, strokeDash=kinds)
+            return [band, line], list(devices)
+        case "total":
+            band = data.mark_area(opacity=0.25, color=NEUTRAL).encode(
+                x=x, y=alt.Y(f"{panel.field}_lo:Q"), y2=f"{panel.field}_hi:Q"
+            )
+            line = data.mark_line(strokeWidth=1.6, color=NEUTRAL).encode(x=x, y=y)
+            limit = [_limit(data, x)] if panel.key == "host_memory" else []
+            return [band, line, *limit], [("all", panel.title.split(",")[0])]
+
+
+_REQUESTS = (("run", "running"), ("wait", "waiting"))
+
+
+def _memory_marks(data: alt.Chart, x: alt.X, y: alt.Y, color: alt.Color) -> list[alt.Chart]:
+    """Stacked areas whose bounds come with the data: the engines in their colours, the rest in greys."""
+    engines = data.transform_filter("datum.s !== 'other' && datum.s !== 'driver' && datum.s !== 'total'")
+    rest = data.transform_filter("datum.s === 'other' || datum.s === 'driver'")
+    grey = alt.Opacity("s:N", scale=alt.Scale(domain=["other", "driver"], range=[0.65, 0.3]), legend=None)
+    return [
+        engines.mark_area(opacity=0.75).encode(x=x, y=y, y2="lo:Q", color=color),
+        rest.mark_area(color=NEUTRAL).encode(x=x, y=alt.Y("hi:Q"), y2="lo:Q", opacity=grey),
+        _limit(data.transform_filter("datum.s === 'total'"), x, field="hi"),
+    ]
+
+
+def _limit(data: alt.Chart, x: alt.X, field: str = "total") -> alt.Chart:
+    line: alt.Chart = data.mark_line(strokeDash=[4, 3], strokeWidth=1.2, color=NEUTRAL).encode(x=x, y=alt.Y(f"{field}:Q"))
+    return line
+
+
+def _crosshair(panel: Panel, keys: list[tuple[str, str]], data: alt.Chart, grid_seconds: float) -> alt.Chart:
+    """A rule at each step of the time axis; it shows at the pointer, in all panels at once, with every value there."""
+    step = grid_seconds * 1000
+    rows = data.transform_calculate(at=f"floor(datum.ts / {step:g}) * {step:g} + {step / 2:g}")
+    match panel.shape:
+        case "requests":
+            rows = rows.transform_fold(["run", "wait"], as_=["what", "v"]).transform_calculate(k="datum.s + '_' + datum.what")
+        case "parts":
+            rows = rows.transform_calculate(k="datum.s", v="isValid(datum.hi) ? datum.hi - datum.lo : null")
+        case "devices":
+            rows = rows.transform_calculate(k="datum.d", v=f"datum.{panel.field}")
+        case "total":
+            rows = rows.transform_calculate(k="'all'", v=f"datum.{panel.field}")
+        case _:
+            rows = rows.transform_calculate(k="datum.s", v=f"datum.{panel.field}")
+    rows = rows.transform_filter("isValid(datum.v)").transform_pivot("k", value="v", groupby=["at"], op="mean")
+    texts = {
+        f"t{n}": f"isValid(datum['{key}']) ? format(datum['{key}'], ',.4~r') + ' {panel.unit}' : 'not known'"
+        for n, (key, _) in enumerate(keys)
+    }
+    when = f"utcFormat(datum.at - {step / 2:g}, '%Y-%m-%d %H:%M:%S') + ' UTC, mean over {grid_seconds:g} s'"
+    rows = rows.transform_calculate(when=when, **texts)
+    tips = [alt.Tooltip("when:N", title="from")]
+    tips += [alt.Tooltip(f"t{n}:N", title=name) for n, (_, name) in enumerate(keys)]
+    rule = rows.mark_rule(strokeWidth=1, color=NEUTRAL).properties(name=f"at_{panel.key}")
+    shown: alt.Chart = rule.encode(x=alt.X("at:T", title=None, scale=alt.Scale(type="utc")), tooltip=tips, opacity=_AT_POINTER)
+    return shown
+
+
+_AT_POINTER = alt.condition(alt.selection_point(name="hover"), alt.value(0.65), alt.value(0), empty=False)
+
+
+def _event_marks(x: alt.X, *, arrow: bool) -> list[alt.Chart]:
+    """A vertical rule for each event, with its text on hover; in the first panel a triangle at the top to aim at."""
+    events = alt.Chart(alt.NamedData("events"))
+    tips = [alt.Tooltip("when:N", title="event at"), alt.Tooltip("text:N", title="what happened")]
+    marks = [events.mark_rule(strokeWidth=1.2, strokeDash=[2, 3], color=NEUTRAL).encode(x=x, tooltip=tips)]
+    if arrow:
+        aim = events.mark_point(shape="triangle-down", filled=True, size=90, opacity=1, color=NEUTRAL)
+        marks.append(aim.encode(x=x, y=alt.value(4), tooltip=tips))
+    return marks

@@ -1,0 +1,113 @@
+"""
+The store as the pages see it: named queries through the collector, each asked once a second for all viewers.
+
+Answers are Arrow tables, which nobody can change, so that viewers share one object. Errors are not cached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import streamlit as st
+
+import settings
+from store.client import StoreClient
+from store.protocol import Parameter
+from views.urlstate import Window
+
+Records = list[dict[str, Any]]
+LATENCY_WINDOW_SECONDS = 60
+MOST_POINTS, FEWEST_POINTS, POINTS_BUDGET = 150, 40, 600
+
+
+@st.cache_resource(show_spinner=False)
+def _client(data_folder: str) -> StoreClient:
+    """One client a data folder and process; `data_folder` is only the key of the cache."""
+    return StoreClient(settings.load())
+
+
+def client() -> StoreClient:
+    """The client of this process's collector."""
+    return _client(str(settings.load().data))
+
+
+@st.cache_resource(ttl=1, max_entries=256, show_spinner=False)
+def _query(data_folder: str, name: str, parameters: tuple[tuple[str, Parameter], ...]) -> pa.Table:
+    return _client(data_folder).query(name, dict(parameters))
+
+
+def query(name: str, **parameters: Parameter) -> pa.Table:
+    """Answer a named query of `store.protocol`, at most a second old. Raises `StoreError`."""
+    return _query(str(settings.load().data), name, tuple(sorted(parameters.items())))
+
+
+def records(name: str, **parameters: Parameter) -> Records:
+    """The rows of a named query as dictionaries; NULL is None. Raises `StoreError`."""
+    rows: Records = query(name, **parameters).to_pylist()
+    return rows
+
+
+@st.cache_resource(ttl=1, show_spinner=False)
+def _health(data_folder: str) -> Mapping[str, Any]:
+    return _client(data_folder).health()
+
+
+def health() -> Mapping[str, Any]:
+    """What the collector says of itself (`looked_for`, writer state ...). Raises `StoreError`."""
+    return _health(str(settings.load().data))
+
+
+def points_for(series: int) -> int:
+    """How many points each of `series` lines may have, so that one refresh stays small on the wire."""
+    return max(FEWEST_POINTS, min(MOST_POINTS, POINTS_BUDGET // max(1, series)))
+
+
+@dataclass(frozen=True, slots=True)
+class LiveData:
+    """Everything one tick of the Live page shows, loaded before anything is drawn."""
+
+    window: Window
+    engines: Records  # overview, one row an engine, sorted by engine_id
+    latency: Mapping[tuple[str, str], Mapping[str, Any]]  # (engine_id, quantity)
+    offers: Mapping[tuple[str, str], Mapping[str, Any]]  # (engine_id, quantity)
+    devices: Records
+    sources: Records
+    events: Records
+    engine_series: pa.Table
+    device_series: pa.Table
+    device_memory_series: pa.Table
+    host_series: pa.Table
+
+
+def engine_ids() -> list[str]:
+    """Every engine ever seen on this host, sorted: the order that decides colours. Raises `StoreError`."""
+    return sorted(row["engine_id"] for row in records("latest_epochs"))
+
+
+def load_live(window: Window) -> LiveData:
+    """All queries of the Live page. Raises `StoreError`; a page shows it as its own state."""
+    span: dict[str, datetime] = {"start": window.start, "end": window.end}
+    engines = sorted(records("overview", at=None if window.live else window.end), key=lambda row: str(row["engine_id"]))
+    devices = sorted(records("devices"), key=lambda row: int(row["index"]))
+    recent = max(window.start, datetime.fromtimestamp(window.end.timestamp() - LATENCY_WINDOW_SECONDS, window.end.tzinfo))
+    return LiveData(
+        window=window,
+        engines=engines,
+        latency=_by_quantity(records("latency", start=recent, end=window.end)),
+        offers=_by_quantity(records("quantities")),
+        devices=devices,
+        sources=records("sources"),
+        events=records("events", **span, limit=200),
+        engine_series=query("engine_series", **span, points=points_for(len(engines))),
+        device_series=query("device_series", **span, points=points_for(2 * len(devices))),
+        device_memory_series=query("device_memory_series", **span, points=points_for(4 * len(devices)) // 2),
+        host_series=query("host_series", **span, points=MOST_POINTS),
+    )
+
+
+def _by_quantity(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Mapping[str, Any]]:
+    return {(str(row["engine_id"]), str(row["quantity"])): row for row in rows}

@@ -1,0 +1,166 @@
+"""
+Query answers as the data sets of the chart specifications in `views.charts`, and as CSV.
+
+Times are milliseconds since 1970 (UTC), memory is in GiB, shares are in percent, rates in tokens per
+second; columns are 32-bit floats, whose 7 digits are more than a chart shows. NaN is "not known".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from views import formatting
+from views.palette import Series
+from views.urlstate import Window
+
+GIB = float(2**30)
+PART_KEYS = {"other processes": "other", "driver and unattributed": "driver"}
+
+
+def milliseconds(moment: datetime) -> float:
+    """Milliseconds since 1970 of an aware datetime."""
+    return moment.timestamp() * 1000
+
+
+def grid_seconds(window: Window, points: int) -> float:
+    """Width of a crosshair step: the whole window in `points` steps, at least 2 s, in whole seconds."""
+    return float(max(2, round(window.seconds / max(1, points))))
+
+
+def _times(table: pa.Table) -> pd.Series[float]:
+    stamps = table.column("ts").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
+    return pd.Series(stamps / 1000.0, dtype="float64")
+
+
+def _column(table: pa.Table, name: str, scale: float = 1.0) -> pd.Series[float]:
+    values = table.column(name).cast(pa.float64()).to_numpy() * scale
+    return pd.Series(values.astype(np.float32))
+
+
+def _keys(table: pa.Table, name: str, keys: Mapping[str, str]) -> pd.Series[str]:
+    return pd.Series(pd.Categorical([keys.get(value) for value in table.column(name).to_pylist()]))
+
+
+def _spread(frame: dict[str, Any], table: pa.Table, source: str, target: str, scale: float = 1.0) -> None:
+    for suffix, end in (("", ""), ("_min", "_lo"), ("_max", "_hi")):
+        frame[target + end] = _column(table, source + suffix, scale)
+
+
+def window_frame(window: Window) -> pd.DataFrame:
+    """The two ends of the time axis."""
+    return pd.DataFrame({"ts": [milliseconds(window.start), milliseconds(window.end)]})
+
+
+def engine_frame(table: pa.Table, engines: Mapping[str, Series]) -> pd.DataFrame:
+    """Rates and requests of the engines in `engines`; others are left out."""
+    frame: dict[str, Any] = {
+        "ts": _times(table),
+        "s": _keys(table, "engine_id", {engine_id: series.key for engine_id, series in engines.items()}),
+    }
+    _spread(frame, table, "generation_tokens_per_second", "gen")
+    _spread(frame, table, "prompt_tokens_per_second", "prompt")
+    frame["run"] = _column(table, "requests_running")
+    frame["wait"] = _column(table, "requests_waiting")
+    return _chosen(pd.DataFrame(frame), "s")
+
+
+def device_frame(table: pa.Table, devices: Mapping[str, str]) -> pd.DataFrame:
+    """Utilisation in percent and power in watts of the devices in `devices` (device_id -> key)."""
+    frame: dict[str, Any] = {"ts": _times(table), "d": _keys(table, "device_id", devices)}
+    _spread(frame, table, "utilisation_fraction", "util", 100.0)
+    _spread(frame, table, "power_watts", "power")
+    return _chosen(pd.DataFrame(frame), "d")
+
+
+def host_frame(table: pa.Table) -> pd.DataFrame:
+    """Memory in GiB and CPU in percent of the host."""
+    frame: dict[str, Any] = {"ts": _times(table), "total": _column(table, "memory_total_bytes", 1 / GIB)}
+    _spread(frame, table, "memory_used_bytes", "mem", 1 / GIB)
+    _spread(frame, table, "cpu_fraction", "cpu", 100.0)
+    return pd.DataFrame(frame)
+
+
+def memory_frame(
+    table: pa.Table, engines: Mapping[str, Series], devices: Mapping[str, str], totals_bytes: Mapping[str, int | None],
+    window: Window,
+) -> pd.DataFrame:  # fmt: skip
+    """
+    Who holds the memory of each device, as the bounds `lo`..`hi` of stacked areas in GiB.
+
+    The order from the bottom is: engines by place, other processes, driver and unattributed; the top of
+    the stack is what the device says is used. Rows with `s` = "total" are the installed memory.
+    """
+    known = {engine_id: series for engine_id, series in engines.items()}
+    parts = table.column("part").to_pylist()
+    owners = table.column("engine_id").to_pylist()
+    keys = [
+        known[owner].key if part == "engine" and owner in known else PART_KEYS.get(str(part), "other")
+        for part, owner in zip(parts, owners, strict=True)
+    ]
+    order = {series.key: series.place for series in known.values()} | {"other": 10**6, "driver": 10**6 + 1}
+    frame = pd.DataFrame(
+        {
+            "ts": _times(table),
+            "d": [devices.get(value) for value in table.column("device_id").to_pylist()],
+            "s": keys,
+            "size": _column(table, "memory_bytes", 1 / GIB).astype("float64"),
+        }
+    ).dropna(subset=["d"])
+    frame = frame.groupby(["d", "ts", "s"], as_index=False, observed=True).agg(size=("size", lambda v: v.sum(min_count=1)))
+    frame = frame.assign(order=frame["s"].map(order)).sort_values(["d", "ts", "order"], kind="stable")
+    frame["hi"] = frame.groupby(["d", "ts"])["size"].cumsum()
+    frame["lo"] = frame["hi"] - frame["size"]
+    ends = [milliseconds(window.start), milliseconds(window.end)]
+    limits = pd.DataFrame(
+        [
+            {"ts": end, "d": key, "s": "total", "lo": 0.0, "hi": total / GIB}
+            for device_id, key in devices.items()
+            if (total := totals_bytes.get(device_id)) is not None
+            for end in ends
+        ],
+        columns=["ts", "d", "s", "lo", "hi"],
+    )
+    stacked = frame[["ts", "d", "s", "lo", "hi"]]
+    both = pd.concat([stacked, limits], ignore_index=True) if len(limits) else stacked
+    return both.astype({"ts": "float64", "d": "category", "s": "category", "lo": "float32", "hi": "float32"})
+
+
+def event_frame(events: Sequence[Mapping[str, Any]], window: Window) -> pd.DataFrame:
+    """Events inside the window: time, text, and the time as text."""
+    inside = [event for event in events if window.start <= event["ts"] <= window.end]
+    return pd.DataFrame(
+        {
+            "ts": pd.Series([milliseconds(event["ts"]) for event in inside], dtype="float64"),
+            "text": pd.Series([str(event["text"]) for event in inside], dtype="str"),
+            "when": pd.Series([formatting.clock(event["ts"]) for event in inside], dtype="str"),
+        }
+    )
+
+
+def _chosen(frame: pd.DataFrame, key: str) -> pd.DataFrame:
+    return frame.dropna(subset=[key]).reset_index(drop=True)
+
+
+def csv_bytes(table: pa.Table, columns: Mapping[str, str], keep: Mapping[str, frozenset[str]]) -> bytes:
+    """
+    The rows behind a chart as CSV: ISO 8601 UTC times, full precision, units in the header.
+
+    `columns` maps query columns to header names; `keep` limits rows to those whose column has one of the values.
+    """
+    frame = table.select(list(columns)).to_pandas()
+    for column, wanted in keep.items():
+        frame = frame[frame[column].isin(wanted)]
+    stamps = pd.to_datetime(frame["ts"], utc=True)
+    frame = frame.assign(ts=[_iso(stamp) for stamp in stamps])
+    text: str = frame.rename(columns=dict(columns)).to_csv(index=False)
+    return text.encode()
+
+
+def _iso(stamp: pd.Timestamp) -> str:
+    return stamp.to_pydatetime().astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,0 +1,58 @@
+"""
+One colour and one dash pattern for each engine, everywhere.
+
+Colours come from the theme (`chartCategoricalColors` in `.streamlit/config.toml`): charts name only the
+order of the engines, and the page's own HTML uses the style classes made here from the same lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+DASHES: tuple[tuple[int, ...], ...] = ((1, 0), (7, 3), (2, 2), (9, 3, 2, 3), (4, 2), (1, 3), (12, 4), (6, 2, 1, 2, 1, 2))
+NEUTRAL = "#7d8794"  # 3.6:1 on #FFFFFF, 5.2:1 on #0E1117
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """How an engine is drawn: its short key in chart data, its name, and its place in the order of all engines."""
+
+    key: str
+    engine_id: str
+    label: str
+    place: int
+
+    @property
+    def css_class(self) -> str:
+        """The style class that carries the engine's colour."""
+        return f"er-c{self.place % len(DASHES)}"
+
+    @property
+    def dash(self) -> tuple[int, ...]:
+        """Dash pattern of the engine's lines, in pixels on and off."""
+        return DASHES[self.place % len(DASHES)]
+
+
+def assign(engine_ids: Sequence[str], labels: dict[str, str]) -> dict[str, Series]:
+    """A `Series` for each engine, placed by the sorted order of all ids ever seen; the label defaults to the id."""
+    return {
+        engine_id: Series(f"s{place}", engine_id, labels.get(engine_id, engine_id), place)
+        for place, engine_id in enumerate(sorted(set(engine_ids)))
+    }
+
+
+def style_classes() -> str:
+    """CSS of the classes `er-c0` ... for both themes, from the theme's own colour lists."""
+    light = _colours("theme.light.chartCategoricalColors")
+    dark = _colours("theme.dark.chartCategoricalColors")
+    return "\n".join(
+        f".er-c{place} {{ --er-colour: light-dark({light[place % len(light)]}, {dark[place % len(dark)]}); }}"
+        for place in range(len(DASHES))
+    )
+
+
+def _colours(option: str) -> list[str]:
+    return [str(colour) for colour in st.get_option(option) or [NEUTRAL]]
