@@ -376,7 +376,7 @@ Row = (
     | SourceHealth
     | Event
 )
-ROW_TYPES: tuple[type, ...] = (
+ROW_TYPES: tuple[type[Row], ...] = (
     Engine, Epoch, EngineSample, QuantityOffer, LatencyBucket, Device, DeviceSample, HostSample,
     ProcessMemory, SourceHealth, Event,
 )  # fmt: skip

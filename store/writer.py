@@ -1,0 +1,374 @@
+"""
+The one writer: samplers put rows into a bounded queue, one thread commits them once a second.
+
+A commit that fails (disk full, an I/O error) loses nothing: its rows go back to the front of the
+queue and are tried again each second. Only when the queue reaches its bound are the oldest rows
+dropped, and counted. A row that the table cannot hold is put out alone, so that it cannot hold up
+the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import structlog
+
+from settings import StoreSettings
+from store.database import open_for_writing, wal_path
+from store.heartbeat import Heartbeat, find_gap, keep_wal, read_heartbeat, write_heartbeat
+from store.model import ROW_TYPES, Event, Row, SourceState
+from store.protocol import StoreError
+
+_LOG = structlog.get_logger(__name__)
+
+MAX_QUEUED_ROWS = 200_000
+COMMIT_INTERVAL_SECONDS = 1.0
+CHECKPOINT_WAL_BYTES = 8_000_000
+CHECKPOINT_INTERVAL_SECONDS = 300.0
+QUIET_COMMIT_SECONDS = 0.25  # a commit that took longer says that this is no quiet second
+
+# What DuckDB raises for a row that a table cannot hold, as opposed to a disk that cannot take it.
+_ROW_FAULTS = (
+    duckdb.ConversionException,
+    duckdb.ConstraintException,
+    duckdb.InvalidInputException,
+    duckdb.NotImplementedException,
+    duckdb.OutOfRangeException,
+    duckdb.TypeMismatchException,
+    TypeError,
+    ValueError,
+    OverflowError,
+)
+_VALUES = {row: attrgetter(*(field.name for field in fields(row))) for row in ROW_TYPES}
+_TIMED = frozenset(row for row in ROW_TYPES if any(field.name == "ts" for field in fields(row)))
+_time: Callable[[Row], datetime] = attrgetter("ts")
+
+
+@dataclass(frozen=True, slots=True)
+class WriterStatistics:
+    """What a writer has done since it was opened."""
+
+    rows_written: int
+    rows_queued: int
+    rows_dropped: int  # the oldest ones, when the queue was full
+    rows_rejected: int  # ones that their table cannot hold
+    commits: int
+    last_commit: datetime | None
+    last_commit_seconds: float | None  # how long the last commit took
+    newest_ts: datetime | None  # newest time of any committed row
+    wal_bytes: int
+
+
+class Writer:
+    """
+    Opens the file at `path` (see `store.database.open_for_writing` for what it raises) and starts the thread.
+
+    Any thread may call any method. `cursor()` gives readers their own connection to the same file.
+    """
+
+    def __init__(self, path: Path, settings: StoreSettings, *, host: str | None = None) -> None:
+        self.path = path
+        self._settings = settings
+        self._host = host or socket.gethostname()
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)
+        self._queue: deque[Row] = deque()
+        self._in_flight = 0
+        self._accepted = 0  # rows ever queued; with `_settled` it tells flush() when its rows are through
+        self._settled = 0  # rows committed, dropped or rejected
+        self._hurry = False
+        self._stopping = False
+        self._closed = False
+        self._written = self._dropped = self._rejected = self._commits = 0
+        self._last_commit: datetime | None = None
+        self._last_commit_seconds: float | None = None
+        self._newest: datetime | None = None
+        self._problem: str | None = None
+        self._rejection: str | None = None
+        self._dirty = False
+        self._checkpointed = time.monotonic()
+        gap = self._open()
+        self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
+        self._thread.start()
+        if gap is not None:
+            self.put([gap])
+
+    # ---- what samplers call ------------------------------------------------------------------
+
+    def put(self, rows: Sequence[Row]) -> None:
+        """Queue rows for the next transaction. Never blocks on the disk and never raises for it."""
+        with self._wake:
+            self._queue.extend(rows)
+            self._accepted += len(rows)
+            self._trim()
+
+    def flush(self, timeout_seconds: float = 30.0) -> None:
+        """
+        Block until every row that was queued before is committed.
+
+        Raises `StoreError` when that did not happen in time; the rows stay queued.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        with self._wake:
+            goal = self._accepted
+            while self._settled < goal:
+                self._hurry = True
+                self._wake.notify_all()
+                left = deadline - time.monotonic()
+                if left <= 0 or self._closed:
+                    raise StoreError(self._problem or f"{goal - self._settled} rows are not committed yet")
+                self._wake.wait(min(left, 0.1))
+
+    def close(self, timeout_seconds: float = 30.0) -> None:
+        """Commit what is queued, fold the write-ahead log into the file and close it. May be called twice."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify_all()
+        self._thread.join(timeout_seconds)
+
+    # ---- what others ask ---------------------------------------------------------------------
+
+    def health(self) -> tuple[SourceState, str | None]:
+        """How writing goes, and when it does not go well, what happened and what to do."""
+        with self._lock:
+            if self._problem is not None:
+                return SourceState.ERROR, self._problem
+            notes = []
+            if self._dropped:
+                notes.append(
+                    f"{self._dropped} rows were dropped while the disk could not take them; the oldest went first. "
+                    "The charts show the gap."
+                )
+            if self._rejected:
+                notes.append(f"{self._rejected} rows could not be stored: {self._rejection}. Please report this.")
+            return (SourceState.PARTIAL, " ".join(notes)) if notes else (SourceState.OK, None)
+
+    def statistics(self) -> WriterStatistics:
+        """Counts since the writer was opened."""
+        wal = wal_path(self.path)
+        with self._lock:
+            return WriterStatistics(
+                rows_written=self._written,
+                rows_queued=len(self._queue) + self._in_flight,
+                rows_dropped=self._dropped,
+                rows_rejected=self._rejected,
+                commits=self._commits,
+                last_commit=self._last_commit,
+                last_commit_seconds=self._last_commit_seconds,
+                newest_ts=self._newest,
+                wal_bytes=wal.stat().st_size if wal.exists() else 0,
+            )
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """A connection of the reader's own; close it after use. Raises `StoreError` when the file is closed."""
+        with self._lock:
+            if self._closed:
+                raise StoreError("the store is closed; start the collector again")
+            return self._root.cursor()
+
+    # ---- the thread --------------------------------------------------------------------------
+
+    def _open(self) -> Event | None:
+        existed = self.path.exists()
+        heartbeat = read_heartbeat(self.path) if existed else None
+        kept = keep_wal(self.path)
+        try:
+            self._root = open_for_writing(self.path, self._settings)
+        except StoreError:
+            if kept is not None:
+                kept.unlink(missing_ok=True)
+            raise
+        self._con = self._root.cursor()
+        gap = find_gap(self.path, self._root, self._host, heartbeat, kept)
+        self._newest = heartbeat.newest if heartbeat else None
+        return gap
+
+    def _run(self) -> None:
+        due = time.monotonic() + COMMIT_INTERVAL_SECONDS
+        while True:
+            with self._wake:
+                while not (self._stopping or self._hurry) and (left := due - time.monotonic()) > 0:
+                    self._wake.wait(left)
+                stopping, self._hurry = self._stopping, False
+                retrying = self._problem is not None
+            committed = self._commit_queue()
+            due = max(due + COMMIT_INTERVAL_SECONDS, time.monotonic())
+            if stopping:
+                self._finish()
+                return
+            if committed and not retrying:
+                self._checkpoint_when_quiet()
+            if not committed:
+                with self._wake:  # flush() must not turn a full disk into a busy loop
+                    self._wake.wait_for(lambda: self._stopping, COMMIT_INTERVAL_SECONDS)
+
+    def _commit_queue(self) -> bool:
+        """Write what is queued in one transaction. False when it has to be tried again."""
+        with self._lock:
+            batch = list(self._queue)
+            self._queue.clear()
+            self._in_flight = len(batch)
+        if not batch:
+            return True
+        began = time.monotonic()
+        rejected: list[Row] = []
+        try:
+            try:
+                self._write(batch)
+            except _ROW_FAULTS:
+                good, rejected = self._sort_out(batch)
+                self._write(good)
+        except duckdb.Error as error:
+            self._put_back(batch, error)
+            return False
+        self._settle(batch, rejected, time.monotonic() - began)
+        return True
+
+    def _write(self, batch: Sequence[Row]) -> None:
+        groups: dict[type[Row], list[tuple[Any, ...]]] = {}
+        for row in batch:
+            kind = type(row)
+            groups.setdefault(kind, []).append(_VALUES[kind](row))
+        self._con.begin()
+        try:
+            for kind, rows in groups.items():
+                with self._con.appender(kind.table) as appender:
+                    appender.append_rows(rows)
+            self._con.commit()
+        except BaseException:
+            with contextlib.suppress(duckdb.Error):  # a failed commit has already ended the transaction
+                self._con.rollback()
+            raise
+
+    def _sort_out(self, batch: list[Row]) -> tuple[list[Row], list[Row]]:
+        """Split a batch into rows that their tables hold and rows that they do not."""
+        try:
+            self._con.begin()
+            for row in batch:
+                with self._con.appender(type(row).table) as appender:
+                    appender.append_rows([_VALUES[type(row)](row)])
+        except _ROW_FAULTS as error:
+            if len(batch) == 1:
+                with self._lock:
+                    self._rejection = f"{type(batch[0]).table}: {error}"
+                _LOG.error("row_rejected", table=type(batch[0]).table, error=str(error))
+                return [], batch
+        else:
+            return batch, []
+        finally:
+            with contextlib.suppress(duckdb.Error):
+                self._con.rollback()
+        middle = len(batch) // 2
+        first, second = self._sort_out(batch[:middle]), self._sort_out(batch[middle:])
+        return first[0] + second[0], first[1] + second[1]
+
+    def _settle(self, batch: list[Row], rejected: list[Row], seconds: float) -> None:
+        out = {id(row) for row in rejected}
+        newest = max((_time(row) for row in batch if type(row) in _TIMED and id(row) not in out), default=None)
+        if newest is not None and (self._newest is None or newest > self._newest):
+            self._newest = newest.astimezone(UTC)
+        heartbeat_problem = self._beat(closed=False)
+        with self._wake:
+            if self._problem is not None and heartbeat_problem is None:
+                _LOG.info("store_writes_again", rows=len(batch))
+            self._in_flight = 0
+            self._written += len(batch) - len(rejected)
+            self._rejected += len(rejected)
+            self._settled += len(batch)
+            self._commits += 1
+            self._last_commit = datetime.now(UTC)
+            self._last_commit_seconds = seconds
+            self._problem = heartbeat_problem
+            self._dirty = True
+            self._wake.notify_all()
+
+    def _put_back(self, batch: list[Row], error: duckdb.Error) -> None:
+        with self._wake:
+            first = self._problem is None
+            self._queue.extendleft(reversed(batch))
+            self._in_flight = 0
+            self._trim()
+            self._problem = (
+                f"Rows cannot be written to {self.path}: {error}. {len(self._queue)} rows wait in memory and are tried "
+                f"again every second; from {MAX_QUEUED_ROWS} on the oldest are dropped. Free some disk space, or check "
+                "that the folder can be written."
+            )
+            self._wake.notify_all()
+        if first:
+            _LOG.error("store_write_failed", path=str(self.path), error=str(error), rows=len(batch))
+        if isinstance(error, (duckdb.FatalException, duckdb.ConnectionException)):
+            self._reopen()
+
+    def _reopen(self) -> None:
+        """DuckDB refuses everything after a fatal error until the file is opened anew."""
+        with self._lock:
+            self._con.close()
+            self._root.close()
+            try:
+                self._root = open_for_writing(self.path, self._settings)
+                self._con = self._root.cursor()
+            except StoreError as error:
+                self._problem = f"{error} It is tried again every second; {len(self._queue)} rows wait in memory."
+                _LOG.exception("store_reopen_failed", path=str(self.path))
+
+    def _trim(self) -> None:
+        """Drop the oldest rows beyond the bound. The caller holds the lock."""
+        excess = len(self._queue) + self._in_flight - MAX_QUEUED_ROWS
+        for _ in range(min(excess, len(self._queue))):
+            self._queue.popleft()
+            self._dropped += 1
+            self._settled += 1
+
+    def _beat(self, *, closed: bool) -> str | None:
+        if self._newest is None:
+            return None
+        try:
+            write_heartbeat(self.path, Heartbeat(self._newest, closed))
+        except OSError as error:
+            return (
+                f"The heartbeat beside {self.path} cannot be written ({error.strerror or error}); a loss of rows in a "
+                "crash would go unnoticed. Free some disk space, or check that the folder can be written."
+            )
+        return None
+
+    def _checkpoint_when_quiet(self) -> None:
+        wal = wal_path(self.path)
+        large = wal.exists() and wal.stat().st_size >= CHECKPOINT_WAL_BYTES
+        old = self._dirty and time.monotonic() - self._checkpointed >= CHECKPOINT_INTERVAL_SECONDS
+        if not (large or old) or (self._last_commit_seconds or 0) > QUIET_COMMIT_SECONDS:
+            return
+        try:
+            self._con.execute("CHECKPOINT")
+        except duckdb.Error as error:  # a long read is in the way, or the disk is full: the log keeps the rows
+            _LOG.info("checkpoint_put_off", path=str(self.path), error=str(error))
+            return
+        self._dirty = False
+        self._checkpointed = time.monotonic()
+
+    def _finish(self) -> None:
+        with self._wake:
+            lost = len(self._queue)
+            problem = self._problem
+            self._closed = True
+            self._wake.notify_all()
+        if lost:
+            _LOG.error("rows_lost_at_stop", path=str(self.path), rows=lost, problem=problem)
+        try:
+            self._con.execute("CHECKPOINT")
+        except duckdb.Error as error:
+            _LOG.warning("checkpoint_failed_at_stop", path=str(self.path), error=str(error))
+        self._con.close()
+        self._root.close()
+        if (heartbeat_problem := self._beat(closed=True)) is not None:
+            _LOG.warning("heartbeat_not_closed", problem=heartbeat_problem)
