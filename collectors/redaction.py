@@ -28,14 +28,17 @@ _TAKES_NEXT_WORD = re.compile(r"\A(?:api-?keys?|hf-?token|hft|token|.*password)\
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*\Z")
 _ASSIGNMENT = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)=(.*)\Z", re.DOTALL)
 
-_URL_USER = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#]*@")
+_URL_USER = re.compile(r"((?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]*+://)[^\s/?#]*@")
 _HEADER = re.compile(
-    r"\b((?:proxy-)?authorization|cookie|x-[\w-]*(?:token|key|secret))(\s*:\s*)[^\r\n\"']+", re.IGNORECASE
+    r"(?<![\w-])((?:proxy-)?authorization|cookie|x-(?=[\w-]*?(?:token|key|secret))[\w-]++)(\s*:\s*)[^\r\n\"']+",
+    re.IGNORECASE,
 )
 _BEARER = re.compile(r"\b(Bearer|Basic)(\s+)[^\s\"',;}]+", re.IGNORECASE)
+# A name that may be secret. The lookahead and the possessive `++` keep the time linear in the text.
 _NAME = (
-    r"((?<![\w.-])[\w.-]*"
-    r"(?:key|token|secret|passw|passphrase|credential|pwd|jwt|bearer|cookie|authorization|hft|ssl-)[\w.-]*)"
+    r"((?<![\w.-])"
+    r"(?=[\w.-]*?(?:key|token|secret|passw|passphrase|credential|pwd|jwt|bearer|cookie|authorization|hft|ssl-))"
+    r"[\w.-]++)"
 )
 _VALUE = r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s\"'&}]+)"
 _PAIR = re.compile(_NAME + r"([\"']?\s*[=:]\s*)" + _VALUE, re.IGNORECASE)
