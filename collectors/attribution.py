@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import psutil
 
@@ -23,8 +23,7 @@ class EngineRoot:
     root_pid: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Attributed:
+class Attributed(NamedTuple):
     """The rows of one moment. `detail` says what could not be attributed, and why."""
 
     rows: tuple[ProcessMemory, ...]
@@ -39,7 +38,7 @@ class _Usage:
     cpu_seconds: float
 
 
-class HostAttribution:
+class TreeUsage:
     """
     Host memory and CPU of every engine. Keeps the CPU times of the previous call.
 
