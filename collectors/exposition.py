@@ -12,6 +12,7 @@ its whole family with it, because the sum over half of an engine's shards is a w
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -106,7 +107,7 @@ class Exposition:
         if bounds[-1] != math.inf or any(sorted(shard) != bounds for shard in shards.values()):
             return None
         merged = tuple((bound, sum(shard[bound] for shard in shards.values())) for bound in bounds)
-        if any(low[1] > high[1] for low, high in zip(merged, merged[1:], strict=False)):
+        if any(low[1] > high[1] for low, high in itertools.pairwise(merged)):
             return None
         return Buckets(merged, self.sum(f"{normalise(name)}_sum"))
 

@@ -21,34 +21,25 @@ from typing import Any
 import httpcore2
 
 from collectors.engines.base import Endpoint, Response
+from collectors.http_errors import (
+    ConnectFailedError,
+    HttpError,
+    ProtocolError,
+    RedirectedError,
+    TimedOutError,
+    TooLargeError,
+)
+from settings import CollectorSettings
 
-
-class HttpError(Exception):
-    """A GET brought no usable answer. The message says what happened and is fit for a person."""
-
-
-class ConnectFailedError(HttpError):
-    """No connection. `refused`: the host answered and nothing listens on the port."""
-
-    def __init__(self, message: str, *, refused: bool = False) -> None:
-        super().__init__(message)
-        self.refused = refused
-
-
-class TimedOutError(HttpError):
-    """Connected, but the whole answer did not arrive before the deadline."""
-
-
-class TooLargeError(HttpError):
-    """The answer is larger than the cap; reading was given up."""
-
-
-class RedirectedError(HttpError):
-    """The answer points elsewhere. Redirects are never followed: only configured or discovered endpoints are read."""
-
-
-class ProtocolError(HttpError):
-    """What answered does not speak HTTP properly, or it closed the connection within the answer."""
+__all__ = [
+    "ConnectFailedError",
+    "HttpClient",
+    "HttpError",
+    "ProtocolError",
+    "RedirectedError",
+    "TimedOutError",
+    "TooLargeError",
+]
 
 
 class _Deadline(threading.local):
@@ -113,21 +104,15 @@ class HttpClient:
     """
     GETs of engine endpoints over kept-alive connections. May be shared by threads.
 
-    A request takes at most `timeout_seconds` from connecting to the last byte (plus the resolver's
-    time for host names), of which `connect_timeout_seconds` may go to connecting; a body over
-    `max_body_bytes`, counted after decompression, is refused.
+    A request takes at most `request_timeout_seconds` of the settings from connecting to the last byte
+    (plus the resolver's time for host names), of which `connect_timeout_seconds` may go to connecting;
+    a body over `max_body_bytes`, counted after decompression, is refused.
     """
 
-    def __init__(
-        self,
-        *,
-        timeout_seconds: float = 10.0,
-        connect_timeout_seconds: float = 3.0,
-        max_body_bytes: int = 10_000_000,
-    ) -> None:
-        self._timeout_seconds = timeout_seconds
+    def __init__(self, settings: CollectorSettings, *, connect_timeout_seconds: float = 3.0) -> None:
+        self._timeout_seconds = settings.request_timeout_seconds
         self._connect_timeout_seconds = connect_timeout_seconds
-        self._max_body_bytes = max_body_bytes
+        self._max_body_bytes = settings.max_body_bytes
         self._deadline = _Deadline()
         self._pool = httpcore2.ConnectionPool(
             max_connections=None,
