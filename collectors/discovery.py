@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from collectors.engines.base import Adapter, Endpoint
+from collectors.engines.commandline import options_of
 from collectors.processes import ListeningSocket, Process, ProcessSnapshot
 from collectors.redaction import redact_arguments
 from settings import Settings, Target
@@ -185,21 +186,21 @@ class _Declared:
 
 
 def _declared(process: Process, adapter: Adapter) -> _Declared:
-    options = dict(_options(process.arguments))
+    options = options_of(process.arguments)
     environment = _environment(process)
-    host = options.get("--host") or environment.get("LLAMA_ARG_HOST") or "127.0.0.1"
-    port = options.get("--port") or environment.get("LLAMA_ARG_PORT") or ""
+    host = options.text("--host") or environment.get("LLAMA_ARG_HOST") or "127.0.0.1"
+    port = options.text("--port") or environment.get("LLAMA_ARG_PORT") or ""
     if adapter.kind == "ollama" and (address := environment.get("OLLAMA_HOST")):
         parts = urlsplit(address if "//" in address else f"//{address}")
         host, port = parts.hostname or host, str(_port_of(parts.netloc) or port)
     explicit = port.isdigit() and 0 < int(port) < 65536
-    tls = any(name in options for name in ("--ssl-keyfile", "--ssl-key-file", "--ssl-certfile", "--ssl-cert-file"))
-    prefix = (options.get("--api-prefix") or "").rstrip("/")
+    tls = options.has("--ssl-keyfile", "--ssl-key-file", "--ssl-certfile", "--ssl-cert-file")
+    prefix = (options.text("--api-prefix") or "").rstrip("/")
     return _Declared(
         host=host,
         port=int(port) if explicit else adapter.usual_ports[0],
         explicit=explicit,
-        serves=not {"--headless", "--uds"} & options.keys() and not host.endswith(".sock"),
+        serves=not options.has("--headless", "--uds") and not host.endswith(".sock"),
         scheme="https" if tls else "http",
         prefix=prefix if prefix.startswith("/") else "",
     )
@@ -208,14 +209,6 @@ def _declared(process: Process, adapter: Adapter) -> _Declared:
 def _port_of(netloc: str) -> int | None:
     digits = netloc.rpartition(":")[2]
     return int(digits) if ":" in netloc and digits.isdigit() else None
-
-
-def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """`--name value`, `--name=value` and `--name` alone, dashes for underscores; the last one wins in a dict."""
-    for word, following in zip(arguments, (*arguments[1:], ""), strict=True):
-        if word.startswith("--"):
-            name, equals, value = word.partition("=")
-            yield name.replace("_", "-"), value if equals else following
 
 
 def _environment(process: Process) -> Mapping[str, str]:

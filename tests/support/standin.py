@@ -1,0 +1,86 @@
+"""
+One process of a stand-in engine: it carries the titles, sockets and children of a real one.
+
+Run by `tests.support.processes`, never imported. `STANDIN_PLAN` (JSON) says what to be:
+`{"title": str, "listen": [[address, port], ...], "answers": {path: [status, content type, body]},
+"children": [plan, ...]}`; a child with `"argv"` (and `"executable"`) is executed, any other is forked.
+Sockets without `"answers"` accept connections and stay silent. The tree lives until the pipe
+`STANDIN_LIFE` is closed by the test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+
+def listener(address: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    sock.bind((address, port))
+    sock.listen()
+    return sock
+
+
+def serve(sock: socket.socket, answers: dict[str, tuple[int, str, str]]) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, kind, body = answers.get(self.path, (404, "text/plain", "not found"))
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body.encode())))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Silence."""
+
+    server = HTTPServer(sock.getsockname()[:2], Handler, bind_and_activate=False)
+    server.socket.close()
+    server.socket = sock
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
+def start_child(plan: dict[str, Any]) -> None:
+    if "argv" in plan:
+        environment = {**os.environ, "STANDIN_PLAN": json.dumps({**plan, "argv": None})}
+        keep = (int(os.environ["STANDIN_LIFE"]), int(os.environ["STANDIN_REPORT"]))
+        subprocess.Popen(plan["argv"], executable=plan["executable"], env=environment, pass_fds=keep)
+    elif os.fork() == 0:
+        be(plan)
+        os._exit(0)
+
+
+def be(plan: dict[str, Any]) -> None:
+    for child in plan.get("children", ()):
+        start_child(child)
+    if plan.get("title"):
+        from setproctitle import setproctitle  # only the virtual environment's interpreter has it
+
+        setproctitle(plan["title"])
+    sockets = [listener(address, port) for address, port in plan.get("listen", ())]
+    for sock in sockets:
+        if plan.get("answers") is not None:
+            serve(sock, plan["answers"])
+    ballast = bytearray(plan.get("ballast_bytes", 0))
+    for at in range(0, len(ballast), 4096):
+        ballast[at] = 1  # touched, so that it is resident
+    if plan.get("leave_zombie") and os.fork() == 0:
+        os._exit(0)
+    line = json.dumps({"key": plan.get("key") or plan.get("title") or "root", "pid": os.getpid()}) + "\n"
+    os.write(int(os.environ["STANDIN_REPORT"]), line.encode())
+    os.read(int(os.environ["STANDIN_LIFE"]), 1)
+
+
+if __name__ == "__main__":
+    be(json.loads(os.environ.pop("STANDIN_PLAN")))
+    sys.exit(0)
