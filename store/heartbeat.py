@@ -83,8 +83,7 @@ def keep_wal(path: Path) -> Path | None:
 def newest_row(connection: duckdb.DuckDBPyConnection) -> datetime | None:
     """The newest time of any row in the file."""
     parts = " UNION ALL ".join(f"SELECT max(ts) AS ts FROM {table}" for table in TIMED_TABLES)  # noqa: S608 - own names
-    row = connection.execute(f"SELECT max(ts) FROM ({parts})").fetchone()  # noqa: S608 - own names
-    newest = row[0] if row else None
+    newest = connection.execute(f"SELECT max(ts) FROM ({parts})").fetchall()[0][0]  # noqa: S608 - own names
     return newest.astimezone(UTC) if isinstance(newest, datetime) else None
 
 

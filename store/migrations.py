@@ -35,12 +35,12 @@ def migrations(folder: Path = SCHEMA_FOLDER) -> tuple[Migration, ...]:
 def schema_version(connection: duckdb.DuckDBPyConnection) -> int:
     """The newest step that was applied to the file; 0 for an empty file."""
     known = connection.execute(
-        "SELECT count(*) FROM duckdb_tables() WHERE schema_name = 'main' AND table_name = 'schema_version'"
-    ).fetchone()
-    if known is None or known[0] == 0:
+        "SELECT table_name FROM duckdb_tables() WHERE schema_name = 'main' AND table_name = 'schema_version'"
+    ).fetchall()
+    if not known:
         return 0
-    row = connection.execute("SELECT coalesce(max(version), 0) FROM schema_version").fetchone()
-    return int(row[0]) if row else 0
+    rows = connection.execute("SELECT coalesce(max(version), 0) FROM schema_version").fetchall()
+    return int(rows[0][0])
 
 
 def refuse_newer(connection: duckdb.DuckDBPyConnection, path: Path, folder: Path = SCHEMA_FOLDER) -> None:

@@ -3,7 +3,7 @@
 
 CREATE VIEW engine_latest AS
 WITH newest AS (
-    SELECT *, rowid AS written, min(first_seen) OVER (PARTITION BY engine_id) AS earliest
+    SELECT *, min(first_seen) OVER (PARTITION BY engine_id) AS earliest
     FROM engine
     QUALIFY row_number() OVER (PARTITION BY engine_id ORDER BY rowid DESC) = 1
 )
@@ -12,6 +12,7 @@ SELECT
     engine_id,
     kind,
     CASE WHEN count(*) OVER (PARTITION BY label) > 1 THEN label || ' [' || engine_id || ']' ELSE label END AS label,
+    label AS given_label,
     url,
     found_by,
     earliest AS first_seen
@@ -183,3 +184,63 @@ FROM counter_increase_between(t0, t1);
 CREATE VIEW engine_rate AS
 FROM engine_rate_between('-infinity'::TIMESTAMPTZ, 'infinity'::TIMESTAMPTZ);
 COMMENT ON VIEW engine_rate IS 'increase of each counter between two consecutive samples of one epoch, at the later one; per_second is increase / window_seconds; NULL: the counter decreased';
+
+-- What each histogram gained in (t0, t1], bucket by bucket and epoch by epoch: its last snapshot at or
+-- before t1 less a baseline. The baseline is the last snapshot at or before t0 (a snapshot is written
+-- when it changed and at least every 60 s, so 120 s are looked back); without one it is zero when the
+-- process started inside the range (then everything it counted lies inside), else the first snapshot
+-- inside the range. A histogram whose total fell (a restart that nobody noticed) is left out.
+CREATE MACRO histogram_increase_between(t0, t1) AS TABLE
+WITH snapshot AS (
+    SELECT engine_id, epoch_id, quantity,
+        max(ts) AS last_ts,
+        max(ts) FILTER (ts <= t0) AS before_ts,
+        min(ts) AS first_ts
+    FROM latency_bucket
+    WHERE ts >= t0 - INTERVAL 120 SECOND AND ts <= t1 AND t0 <= t1 AND isinf(le)
+    GROUP BY engine_id, epoch_id, quantity
+    HAVING last_ts > t0
+),
+base AS (
+    SELECT s.engine_id, s.epoch_id, s.quantity, s.last_ts,
+        CASE
+            WHEN s.before_ts IS NOT NULL THEN s.before_ts
+            WHEN e.started_is_process_start AND e.started >= t0 THEN NULL
+            ELSE s.first_ts
+        END AS base_ts
+    FROM snapshot AS s LEFT JOIN epoch_latest AS e ON e.epoch_id = s.epoch_id AND e.engine_id = s.engine_id
+),
+wanted AS (
+    SELECT b.engine_id, b.epoch_id, b.quantity, l.le, l.ts, l.cumulative_count, l.sum_seconds, b.last_ts, b.base_ts
+    FROM latency_bucket AS l
+    JOIN base AS b ON l.engine_id = b.engine_id AND l.epoch_id = b.epoch_id AND l.quantity = b.quantity
+        AND (l.ts = b.last_ts OR l.ts = b.base_ts)
+    WHERE l.ts >= t0 - INTERVAL 120 SECOND AND l.ts <= t1
+),
+gain AS (
+    SELECT engine_id, epoch_id, quantity, le,
+        CASE WHEN any_value(base_ts) IS NULL THEN any_value(cumulative_count) FILTER (ts = last_ts)
+            ELSE any_value(cumulative_count) FILTER (ts = last_ts)
+                - any_value(cumulative_count) FILTER (ts = base_ts) END AS observations,
+        CASE WHEN any_value(base_ts) IS NULL THEN any_value(sum_seconds) FILTER (ts = last_ts)
+            ELSE any_value(sum_seconds) FILTER (ts = last_ts)
+                - any_value(sum_seconds) FILTER (ts = base_ts) END AS sum_seconds
+    FROM wanted
+    GROUP BY engine_id, epoch_id, quantity, le
+)
+SELECT engine_id, epoch_id, quantity, le, observations, sum_seconds
+FROM gain
+WHERE observations IS NOT NULL
+QUALIFY min(observations) OVER (PARTITION BY engine_id, epoch_id, quantity) >= 0;
+
+-- Where on the time axis a sample of a chart lies: at its own time, or at the beginning of its bucket.
+-- Buckets are aligned to the clock, so that they stay where they are when a chart moves on.
+CREATE MACRO chart_time(sample_ts, range_start, bucket_seconds) AS
+    CASE WHEN bucket_seconds = 0 THEN sample_ts
+    ELSE greatest(range_start, make_timestamptz(
+        (epoch_us(sample_ts) // (bucket_seconds * 1000000)::BIGINT) * (bucket_seconds * 1000000)::BIGINT)) END;
+
+-- The middle of a hole between two sets of samples that is longer than gap_seconds, else NULL.
+CREATE MACRO chart_gap(last_ts, next_ts, gap_seconds) AS
+    CASE WHEN epoch_us(next_ts) - epoch_us(last_ts) > gap_seconds * 1000000
+    THEN make_timestamptz((epoch_us(last_ts) + epoch_us(next_ts)) // 2) END;

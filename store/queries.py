@@ -1,0 +1,126 @@
+"""The named queries: their parameters, and the SQL file of the same name that answers each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from store.database import wal_path
+from store.heartbeat import TIMED_TABLES
+from store.migrations import schema_version
+from store.model import ROW_TYPES
+from store.parameters import Accepts, Value, check
+from store.protocol import Parameter, UnknownQueryError
+from store.series import Source, plan
+
+SQL_FOLDER = Path(__file__).parent / "sql"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a named query takes. `series` says which table decides the resolution of a chart."""
+
+    accepts: Mapping[str, Accepts] = field(default_factory=dict)
+    series: Source | None = None
+    as_of_now: bool = False  # the SQL has $at, the present unless it is given
+
+
+_RANGE = {"start": Accepts("time", required=True), "end": Accepts("time", required=True)}
+_SERIES = {**_RANGE, "points": Accepts("points", 400)}
+_ENGINE = {"engine_id": Accepts("text")}
+
+QUERIES: Mapping[str, Query] = {
+    "overview": Query(
+        {
+            "at": Accepts("time"),
+            "window_seconds": Accepts("seconds", 60.0),
+            "rate_window_seconds": Accepts("seconds", 10.0),
+        },
+        as_of_now=True,
+    ),
+    "latency": Query(_RANGE),
+    "engine_series": Query(_SERIES, Source("engine_sample", "engine_id")),
+    "engine_memory_series": Query(
+        _SERIES, Source("process_memory", "engine_id", "device_id IS NULL AND engine_id IS NOT NULL")
+    ),
+    "device_series": Query(_SERIES, Source("device_sample", "device_id")),
+    "device_memory_series": Query(_SERIES, Source("device_sample", "device_id")),
+    "host_series": Query(_SERIES, Source("host_sample", "host")),
+    "devices": Query(as_of_now=True),
+    "sources": Query(as_of_now=True),
+    "quantities": Query(_ENGINE),
+    "events": Query({**_RANGE, **_ENGINE, "limit": Accepts("count", 1000)}),
+    "epochs": Query(_ENGINE),
+    "latest_epochs": Query(),
+    "status": Query(),
+}
+
+
+@cache
+def _sql(name: str) -> str:
+    return (SQL_FOLDER / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def run(
+    cursor: duckdb.DuckDBPyConnection, path: Path, name: str, parameters: Mapping[str, Parameter] | None = None
+) -> pa.Table:
+    """
+    Answer one named query of `store.protocol` over `cursor`.
+
+    Raises `UnknownQueryError` for an unknown name or parameter. Series carry `bucket_seconds` (0: raw
+    samples) and `gap_seconds` in the metadata of their schema.
+    """
+    query = QUERIES.get(name)
+    if query is None:
+        raise UnknownQueryError(f"there is no query {name!r}; there are {', '.join(QUERIES)}")
+    values = check(name, query.accepts, parameters or {})
+    if name == "status":
+        return _status(cursor, path)
+    if query.as_of_now and values.get("at") is None:
+        values["at"] = datetime.now(UTC)
+    if query.series is None:
+        return _table(cursor, name, values)
+    start, end, points = values["start"], values["end"], values["points"]
+    if not (isinstance(start, datetime) and isinstance(end, datetime) and isinstance(points, int)):
+        raise UnknownQueryError(f"query {name!r} needs start, end and points")
+    chosen = plan(cursor, query.series, start, end, points)
+    table = _table(
+        cursor,
+        name,
+        {
+            "start": chosen.start,
+            "end": chosen.end,
+            "bucket_seconds": chosen.bucket_seconds,
+            "gap_seconds": chosen.gap_seconds,
+        },
+    )
+    return table.replace_schema_metadata(
+        {"bucket_seconds": f"{chosen.bucket_seconds:g}", "gap_seconds": f"{chosen.gap_seconds:g}"}
+    )
+
+
+def _table(cursor: duckdb.DuckDBPyConnection, name: str, values: Mapping[str, Value]) -> pa.Table:
+    return cursor.sql(_sql(name), params=dict(values)).to_arrow_table()
+
+
+def _status(cursor: duckdb.DuckDBPyConnection, path: Path) -> pa.Table:
+    """Size of the store. One row; the tables come from the row types, so that none is forgotten."""
+    # S608: table names are those of our own row types.
+    counts = ", ".join(f"(SELECT count(*) FROM {row.table}) AS rows_{row.table}" for row in ROW_TYPES)  # noqa: S608
+    times = " UNION ALL ".join(f"SELECT min(ts) AS low, max(ts) AS high FROM {table}" for table in TIMED_TABLES)  # noqa: S608
+    wal = wal_path(path)
+    return cursor.sql(
+        "SELECT $schema_version::BIGINT AS schema_version, $file_bytes::BIGINT AS file_bytes, "  # noqa: S608
+        f"$wal_bytes::BIGINT AS wal_bytes, max(high) AS newest_ts, min(low) AS oldest_ts, {counts} FROM ({times})",
+        params={
+            "schema_version": schema_version(cursor),
+            "file_bytes": path.stat().st_size,
+            "wal_bytes": wal.stat().st_size if wal.exists() else 0,
+        },
+    ).to_arrow_table()

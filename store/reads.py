@@ -1,0 +1,73 @@
+"""Reads with a limit on how many run at once and on how long each may take."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from settings import StoreSettings
+from store import queries
+from store.protocol import Parameter, StoreBusyError, StoreError
+
+TURN_WAIT_SECONDS = 2.0
+EXPORTS_AT_ONCE = 2
+EXPORT_TIMEOUT_SECONDS = 1800.0
+
+
+class Reader:
+    """
+    Runs reads over cursors of one connection; any thread may call it.
+
+    Exports have turns of their own, so that a slow download never keeps charts waiting.
+    """
+
+    def __init__(self, path: Path, settings: StoreSettings, cursor: Callable[[], duckdb.DuckDBPyConnection]) -> None:
+        self.path = path
+        self._settings = settings
+        self._cursor = cursor
+        self._turns = threading.BoundedSemaphore(settings.read_limit)
+        self._export_turns = threading.BoundedSemaphore(EXPORTS_AT_ONCE)
+
+    def query(self, name: str, parameters: Mapping[str, Parameter] | None = None) -> pa.Table:
+        """Answer a named query. Raises `StoreBusyError` when it gets no turn or takes too long."""
+        with self._turn(self._turns, self._settings.read_timeout_seconds, f"query {name!r}") as cursor:
+            return queries.run(cursor, self.path, name, parameters)
+
+    @contextmanager
+    def export_cursor(self, what: str) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor for a streamed export. Raises `StoreBusyError` like `query`."""
+        with self._turn(self._export_turns, EXPORT_TIMEOUT_SECONDS, what) as cursor:
+            yield cursor
+
+    @contextmanager
+    def _turn(
+        self, turns: threading.BoundedSemaphore, limit_seconds: float, what: str
+    ) -> Iterator[duckdb.DuckDBPyConnection]:
+        if not turns.acquire(timeout=TURN_WAIT_SECONDS):
+            raise StoreBusyError(
+                f"{what} did not get a turn within {TURN_WAIT_SECONDS:g} s because other reads are running; try again"
+            )
+        try:
+            cursor = self._cursor()
+            timer = threading.Timer(limit_seconds, cursor.interrupt)
+            timer.daemon = True
+            timer.start()
+            try:
+                yield cursor
+            except duckdb.InterruptException as error:
+                raise StoreBusyError(
+                    f"{what} was stopped after {limit_seconds:g} s so that sampling is not held up; ask for a shorter "
+                    "range or try again"
+                ) from error
+            except duckdb.Error as error:
+                raise StoreError(f"{what} failed: {error}") from error
+            finally:
+                timer.cancel()
+                cursor.close()
+        finally:
+            turns.release()

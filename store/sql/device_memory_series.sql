@@ -1,0 +1,66 @@
+-- Who holds the memory of each device. The parts sum to what the driver reports as used:
+-- 'driver and unattributed' is the rest, at least 0. Where no process could be seen at that time, it
+-- is everything, with the method 'none'; else its method is 'remainder'.
+-- Raw points: a process list belongs to the newest device sample at or before it. Buckets: means over
+-- the lists in the bucket; a process that is missing from a list holds nothing at that time.
+WITH device_time AS (
+    SELECT device_id, ts, memory_used_bytes FROM device_sample WHERE ts >= $start AND ts <= $end
+),
+listed AS (
+    SELECT DISTINCT device_id, ts FROM process_memory
+    WHERE ts >= $start AND ts <= $end AND device_id IS NOT NULL AND memory_bytes IS NOT NULL
+),
+list_time AS (
+    SELECT device_id, ts, chart_time(ts, $start, $bucket_seconds) AS bucket_ts FROM listed WHERE $bucket_seconds > 0
+    UNION ALL
+    SELECT l.device_id, l.ts, d.ts AS bucket_ts
+    FROM (FROM listed WHERE $bucket_seconds = 0) AS l ASOF JOIN device_time AS d
+        ON l.device_id = d.device_id AND l.ts >= d.ts
+    WHERE epoch(l.ts) - epoch(d.ts) <= $gap_seconds
+),
+lists AS (
+    SELECT device_id, bucket_ts, count(*) AS lists FROM list_time GROUP BY device_id, bucket_ts
+),
+used AS (
+    SELECT device_id, chart_time(ts, $start, $bucket_seconds) AS bucket_ts,
+        min(ts) AS first_ts, max(ts) AS last_ts, avg(memory_used_bytes) AS used_bytes
+    FROM device_time
+    GROUP BY device_id, bucket_ts
+),
+known AS (
+    SELECT t.device_id, t.bucket_ts, p.engine_id,
+        string_agg(DISTINCT p.method, '+' ORDER BY p.method) AS method,
+        sum(p.memory_bytes) / any_value(n.lists) AS memory_bytes
+    FROM process_memory AS p
+    JOIN list_time AS t ON p.device_id = t.device_id AND p.ts = t.ts
+    JOIN lists AS n ON n.device_id = t.device_id AND n.bucket_ts = t.bucket_ts
+    WHERE p.ts >= $start AND p.ts <= $end AND p.memory_bytes IS NOT NULL
+    GROUP BY t.device_id, t.bucket_ts, p.engine_id
+),
+known_sum AS (
+    SELECT device_id, bucket_ts, sum(memory_bytes) AS known_bytes FROM known GROUP BY device_id, bucket_ts
+),
+part AS (
+    SELECT u.bucket_ts, u.device_id, CASE WHEN k.engine_id IS NULL THEN 'other processes' ELSE 'engine' END AS part,
+        k.engine_id, k.method, k.memory_bytes, u.first_ts, u.last_ts
+    FROM used AS u JOIN known AS k USING (device_id, bucket_ts)
+    UNION ALL
+    SELECT u.bucket_ts, u.device_id, 'driver and unattributed' AS part, NULL AS engine_id,
+        CASE WHEN s.known_bytes IS NULL THEN 'none' ELSE 'remainder' END AS method,
+        CASE WHEN u.used_bytes IS NOT NULL THEN greatest(0, u.used_bytes - coalesce(s.known_bytes, 0)) END
+            AS memory_bytes,
+        u.first_ts, u.last_ts
+    FROM used AS u LEFT JOIN known_sum AS s USING (device_id, bucket_ts)
+),
+gap AS (
+    SELECT device_id, part, engine_id,
+        chart_gap(last_ts, lead(first_ts) OVER (PARTITION BY device_id, part, engine_id ORDER BY bucket_ts), $gap_seconds)
+        AS bucket_ts
+    FROM part
+),
+line AS (
+    FROM part UNION ALL BY NAME (FROM gap WHERE bucket_ts IS NOT NULL)
+)
+SELECT p.bucket_ts AS ts, p.device_id, p.part, p.engine_id, e.label, p.method, p.memory_bytes
+FROM line AS p LEFT JOIN engine_latest AS e USING (engine_id)
+ORDER BY p.device_id, p.part, p.engine_id NULLS LAST, p.bucket_ts
