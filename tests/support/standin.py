@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -74,6 +75,8 @@ def be(plan: dict[str, Any]) -> None:
     ballast = bytearray(plan.get("ballast_bytes", 0))
     for at in range(0, len(ballast), 4096):
         ballast[at] = 1  # touched, so that it is resident
+    while time.process_time() < plan.get("burn_cpu_seconds", 0):
+        pass
     if plan.get("leave_zombie") and os.fork() == 0:
         os._exit(0)
     line = json.dumps({"key": plan.get("key") or plan.get("title") or "root", "pid": os.getpid()}) + "\n"
