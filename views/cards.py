@@ -6,8 +6,6 @@ All text from outside is escaped. Colours are style classes (`views.palette`), s
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from html import escape
@@ -16,7 +14,7 @@ from typing import Any
 from store.model import QUANTITIES, EngineState, Offer
 from views import formatting
 from views.data import LiveData
-from views.palette import Series
+from views.palette import Series, mask, swatch
 from views.states import look
 
 Row = Mapping[str, Any]
@@ -64,7 +62,7 @@ def card(row: Row, series: Series, data: LiveData, sparks: Mapping[str, Sequence
     body = "" if state in GONE else _figures(row, data, sparks)
     return (
         f'<section class="{classes}" aria-label="{escape(series.label, quote=True)}">'
-        f'<header><span class="er-line" aria-hidden="true"></span><h3>{escape(series.label)}</h3>'
+        f"<header>{swatch(series)}<h3>{escape(series.label)}</h3>"
         f'<span class="er-badge er-{shown.tone}">{escape(shown.word)}</span></header>'
         f'<p class="er-facts">{_facts(row)}</p>{_sentence(row, data)}{body}</section>'
     )
@@ -105,7 +103,12 @@ def _figures(row: Row, data: LiveData, sparks: Mapping[str, Sequence[float | Non
         f"{_sparkline(sparks.get(column, ()))}</div>"
         for label, column, quantity, source in (
             ("generation", "generation_tokens_per_second", "generation_tokens_total", generation_from),
-            ("prompt", "prompt_tokens_per_second", "prompt_tokens_total", "prompt tokens computed, cache hits not in it"),
+            (
+                "prompt",
+                "prompt_tokens_per_second",
+                "prompt_tokens_total",
+                "prompt tokens computed, cache hits not in it",
+            ),
         )
     )
     cells = [
@@ -188,7 +191,9 @@ def _kv(row: Row, data: LiveData) -> str:
     of = f" of {formatting.tokens(capacity)} tokens" if formatting.known(capacity) else " of a capacity not known"
     width = min(100.0, max(0.0, used * 100))
     bar = f'<span class="er-bar"><i style="width:{width:.1f}%"></i></span>'
-    text = tip(f"{formatting.fraction(used)}{of}", f"read from {source}" if source else "share held by running requests")
+    text = tip(
+        f"{formatting.fraction(used)}{of}", f"read from {source}" if source else "share held by running requests"
+    )
     return f"{bar}<b>{text}</b>{estimated}"
 
 
@@ -198,7 +203,7 @@ def _memory(row: Row, column: str, method_column: str, data: LiveData) -> str:
         if column == "device_memory_bytes" and not data.devices:
             return tip("no GPU seen", no_gpu_reason(data))
         return tip("not known", "no process of this engine was seen there; see Sources")
-    why = METHODS.get(str(method), f"method: {method}")
+    why = "; ".join(METHODS.get(part, f"method {part}") for part in str(method).split("+"))
     return f"<b>{tip(formatting.size(value), f'{formatting.count(value)} bytes; {why}')}</b>"
 
 
@@ -229,18 +234,5 @@ def _sparkline(values: Sequence[float | None]) -> str:
             continue
         path.append(f"{pen}{place * 100 / max(1, len(values) - 1):.1f} {23 - value / top * 21:.1f}")
         pen = "L"
-    svg = (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 24" preserveAspectRatio="none"><path fill="none" '
-        f'stroke="#000" stroke-width="1.5" vector-effect="non-scaling-stroke" d="{"".join(path)}"/></svg>'
-    )
-    url = f"url(data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"
-    return f'<span class="er-spark" style="-webkit-mask-image:{url};mask-image:{url}" aria-hidden="true"></span>'
-
-
-def parallel_facts(row: Row) -> dict[str, Any]:
-    """Further facts that an engine told about itself (`facts` of its epoch); empty when there are none."""
-    try:
-        facts = json.loads(row.get("facts") or "{}")
-    except ValueError:
-        return {}
-    return facts if isinstance(facts, dict) else {}
+    line = f'<path stroke-width="1.5" vector-effect="non-scaling-stroke" d="{"".join(path)}"/>'
+    return f'<span class="er-spark" style="{mask(line, 100, 24)}" aria-hidden="true"></span>'

@@ -8,14 +8,13 @@ refresh sends data only (see `views.frames` for the data sets). The time axis sp
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
 import altair as alt
 
-from views.palette import NEUTRAL, Series
+from views.palette import NEUTRAL, Series, dash_of, key_of
 
 PANEL_HEIGHT = 92
 AXIS_WIDTH = 46
@@ -65,7 +64,7 @@ def alt_text(panels: tuple[Panel, ...], engines: tuple[Series, ...], minutes: fl
     """What the stack shows, in words, for people who can't see it."""
     names = ", ".join(series.label for series in engines) or "no engine"
     charts = "; ".join(f"{panel.title} in {panel.unit}" for panel in panels)
-    return f"{len(panels)} charts over the last {minutes:g} minutes, one UTC time axis. Engines: {names}. Charts: {charts}."
+    return f"{len(panels)} charts over {minutes:g} minutes on one UTC time axis. Engines: {names}. Charts: {charts}."
 
 
 @lru_cache(maxsize=128)
@@ -87,7 +86,6 @@ def live_spec(engines: tuple[Series, ...], devices: tuple[tuple[str, str], ...],
         .configure_view(strokeOpacity=0.35)
         .configure_axis(labelFontSize=11, titleFontSize=11, grid=True, gridOpacity=0.5)
         .configure_title(fontSize=12, anchor="start", offset=4)
-        .configure_legend(labelFontSize=12, symbolStrokeWidth=2.5, symbolSize=220)
     )
     spec: dict[str, Any] = stack.to_dict()
     spec.pop("$schema", None)
@@ -125,12 +123,14 @@ def _panel(
         labelFlush=True,
     )
     x = alt.X("ts:T", title=None, scale=alt.Scale(type="utc"))
-    y_axis = alt.Axis(tickCount=3, minExtent=AXIS_WIDTH, maxExtent=AXIS_WIDTH, format="~s" if panel.unit == "tok/s" else "~g")
+    y_axis = alt.Axis(tickCount=3, minExtent=AXIS_WIDTH, maxExtent=AXIS_WIDTH, format=",.6~g")
     y = alt.Y(f"{panel.field}:Q", title=panel.unit, axis=y_axis, scale=alt.Scale(zero=True, nice=True))
-    window = alt.Chart(alt.NamedData("window")).mark_point(opacity=0, size=1).encode(
-        x=alt.X("ts:T", scale=alt.Scale(type="utc", nice=False), axis=axis)
+    window = (
+        alt.Chart(alt.NamedData("window"))
+        .mark_point(opacity=0, size=1)
+        .encode(x=alt.X("ts:T", scale=alt.Scale(type="utc", nice=False), axis=axis))
     )
-    drawn, keys = _marks(panel, engines, devices, data, x, y, legend=first)
+    drawn, keys = _marks(panel, engines, devices, data, x, y)
     crosshair = _crosshair(panel, keys, data, grid_seconds)
     height = PANEL_HEIGHT if panel.shape != "parts" else PANEL_HEIGHT + 8
     layers: alt.LayerChart = alt.layer(window, *drawn, crosshair, *_event_marks(x, arrow=first)).properties(
@@ -146,19 +146,14 @@ def _marks(
     data: alt.Chart,
     x: alt.X,
     y: alt.Y,
-    *,
-    legend: bool,
 ) -> tuple[list[alt.Chart], list[tuple[str, str]]]:
     """The visible layers of a panel, and `(column after the pivot, name)` of what the crosshair reads out."""
-    domain = [series.key for series in engines]
-    names = {series.key: series.label for series in engines}
-    shown = alt.Legend(title=None, orient="top", labelExpr=f"({json.dumps(names)})[datum.value]", columns=4, labelLimit=260)
-    color = alt.Color("s:N", scale=alt.Scale(domain=domain), legend=shown if legend else None)
-    dash = alt.StrokeDash(
-        "s:N",
-        scale=alt.Scale(domain=domain, range=[list(series.dash) for series in engines]),
-        legend=shown if legend else None,
-    )
+    # All places up to the last one drawn, so that an engine keeps its colour when others are hidden.
+    places = range(max((series.place for series in engines), default=-1) + 1)
+    domain = [key_of(place) for place in places]
+    color = alt.Color("s:N", scale=alt.Scale(domain=domain), legend=None)
+    dashes = alt.Scale(domain=domain, range=[list(dash_of(place)) for place in places])
+    dash = alt.StrokeDash("s:N", scale=dashes, legend=None)
     engine_keys = [(series.key, series.label) for series in engines]
     match panel.shape:
         case "lines":
@@ -169,7 +164,9 @@ def _marks(
         case "requests":
             running = data.mark_line(strokeWidth=1.8).encode(x=x, y=y, color=color)
             waiting = data.mark_line(strokeWidth=1.8, strokeDash=[5, 4]).encode(x=x, y=alt.Y("wait:Q"), color=color)
-            keys = [(f"{series.key}_{what}", f"{series.label}, {word}") for series in engines for what, word in _REQUESTS]
+            keys = [
+                (f"{series.key}_{what}", f"{series.label}, {word}") for series in engines for what, word in _REQUESTS
+            ]
             return [running, waiting], keys
         case "parts":
             return _memory_marks(data, x, y, color), [
@@ -199,22 +196,29 @@ def _marks(
 
 
 _REQUESTS = (("run", "running"), ("wait", "waiting"))
+REST_OPACITY = {"other": 0.65, "driver": 0.3}
 
 
 def _memory_marks(data: alt.Chart, x: alt.X, y: alt.Y, color: alt.Color) -> list[alt.Chart]:
     """Stacked areas whose bounds come with the data: the engines in their colours, the rest in greys."""
     engines = data.transform_filter("datum.s !== 'other' && datum.s !== 'driver' && datum.s !== 'total'")
-    rest = data.transform_filter("datum.s === 'other' || datum.s === 'driver'")
-    grey = alt.Opacity("s:N", scale=alt.Scale(domain=["other", "driver"], range=[0.65, 0.3]), legend=None)
+    rest = [
+        data.transform_filter(f"datum.s === '{key}'")
+        .mark_area(color=NEUTRAL, opacity=opacity)
+        .encode(x=x, y=alt.Y("hi:Q"), y2="lo:Q")
+        for key, opacity in REST_OPACITY.items()
+    ]
     return [
         engines.mark_area(opacity=0.75).encode(x=x, y=y, y2="lo:Q", color=color),
-        rest.mark_area(color=NEUTRAL).encode(x=x, y=alt.Y("hi:Q"), y2="lo:Q", opacity=grey),
+        *rest,
         _limit(data.transform_filter("datum.s === 'total'"), x, field="hi"),
     ]
 
 
 def _limit(data: alt.Chart, x: alt.X, field: str = "total") -> alt.Chart:
-    line: alt.Chart = data.mark_line(strokeDash=[4, 3], strokeWidth=1.2, color=NEUTRAL).encode(x=x, y=alt.Y(f"{field}:Q"))
+    line: alt.Chart = data.mark_line(strokeDash=[4, 3], strokeWidth=1.2, color=NEUTRAL).encode(
+        x=x, y=alt.Y(f"{field}:Q")
+    )
     return line
 
 
@@ -224,7 +228,9 @@ def _crosshair(panel: Panel, keys: list[tuple[str, str]], data: alt.Chart, grid_
     rows = data.transform_calculate(at=f"floor(datum.ts / {step:g}) * {step:g} + {step / 2:g}")
     match panel.shape:
         case "requests":
-            rows = rows.transform_fold(["run", "wait"], as_=["what", "v"]).transform_calculate(k="datum.s + '_' + datum.what")
+            rows = rows.transform_fold(["run", "wait"], as_=["what", "v"]).transform_calculate(
+                k="datum.s + '_' + datum.what"
+            )
         case "parts":
             rows = rows.transform_calculate(k="datum.s", v="isValid(datum.hi) ? datum.hi - datum.lo : null")
         case "devices":
@@ -243,7 +249,9 @@ def _crosshair(panel: Panel, keys: list[tuple[str, str]], data: alt.Chart, grid_
     tips = [alt.Tooltip("when:N", title="from")]
     tips += [alt.Tooltip(f"t{n}:N", title=name) for n, (_, name) in enumerate(keys)]
     rule = rows.mark_rule(strokeWidth=1, color=NEUTRAL).properties(name=f"at_{panel.key}")
-    shown: alt.Chart = rule.encode(x=alt.X("at:T", title=None, scale=alt.Scale(type="utc")), tooltip=tips, opacity=_AT_POINTER)
+    shown: alt.Chart = rule.encode(
+        x=alt.X("at:T", title=None, scale=alt.Scale(type="utc")), tooltip=tips, opacity=_AT_POINTER
+    )
     return shown
 
 

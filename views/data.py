@@ -93,7 +93,9 @@ def load_live(window: Window) -> LiveData:
     span: dict[str, datetime] = {"start": window.start, "end": window.end}
     engines = sorted(records("overview", at=None if window.live else window.end), key=lambda row: str(row["engine_id"]))
     devices = sorted(records("devices"), key=lambda row: int(row["index"]))
-    recent = max(window.start, datetime.fromtimestamp(window.end.timestamp() - LATENCY_WINDOW_SECONDS, window.end.tzinfo))
+    recent = max(
+        window.start, datetime.fromtimestamp(window.end.timestamp() - LATENCY_WINDOW_SECONDS, window.end.tzinfo)
+    )
     return LiveData(
         window=window,
         engines=engines,

@@ -96,14 +96,13 @@ def memory_frame(
     The order from the bottom is: engines by place, other processes, driver and unattributed; the top of
     the stack is what the device says is used. Rows with `s` = "total" are the installed memory.
     """
-    known = {engine_id: series for engine_id, series in engines.items()}
     parts = table.column("part").to_pylist()
     owners = table.column("engine_id").to_pylist()
     keys = [
-        known[owner].key if part == "engine" and owner in known else PART_KEYS.get(str(part), "other")
+        engines[owner].key if part == "engine" and owner in engines else PART_KEYS.get(str(part), "other")
         for part, owner in zip(parts, owners, strict=True)
     ]
-    order = {series.key: series.place for series in known.values()} | {"other": 10**6, "driver": 10**6 + 1}
+    order = {series.key: series.place for series in engines.values()} | {"other": 10**6, "driver": 10**6 + 1}
     frame = pd.DataFrame(
         {
             "ts": _times(table),
@@ -112,7 +111,9 @@ def memory_frame(
             "size": _column(table, "memory_bytes", 1 / GIB).astype("float64"),
         }
     ).dropna(subset=["d"])
-    frame = frame.groupby(["d", "ts", "s"], as_index=False, observed=True).agg(size=("size", lambda v: v.sum(min_count=1)))
+    frame = frame.groupby(["d", "ts", "s"], as_index=False, observed=True).agg(
+        size=("size", lambda v: v.sum(min_count=1))
+    )
     frame = frame.assign(order=frame["s"].map(order)).sort_values(["d", "ts", "order"], kind="stable")
     frame["hi"] = frame.groupby(["d", "ts"])["size"].cumsum()
     frame["lo"] = frame["hi"] - frame["size"]
@@ -147,18 +148,18 @@ def _chosen(frame: pd.DataFrame, key: str) -> pd.DataFrame:
     return frame.dropna(subset=[key]).reset_index(drop=True)
 
 
-def csv_bytes(table: pa.Table, columns: Mapping[str, str], keep: Mapping[str, frozenset[str]]) -> bytes:
+def csv_bytes(table: pa.Table, columns: Sequence[str], keep: Mapping[str, frozenset[str]]) -> bytes:
     """
     The rows behind a chart as CSV: ISO 8601 UTC times, full precision, units in the header.
 
-    `columns` maps query columns to header names; `keep` limits rows to those whose column has one of the values.
+    `columns` of the query are written, `ts` as `time_utc`; `keep` limits rows by the values of a column.
     """
     frame = table.select(list(columns)).to_pandas()
     for column, wanted in keep.items():
         frame = frame[frame[column].isin(wanted)]
     stamps = pd.to_datetime(frame["ts"], utc=True)
     frame = frame.assign(ts=[_iso(stamp) for stamp in stamps])
-    text: str = frame.rename(columns=dict(columns)).to_csv(index=False)
+    text: str = frame.rename(columns={"ts": "time_utc"}).to_csv(index=False)
     return text.encode()
 
 

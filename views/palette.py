@@ -7,12 +7,22 @@ order of the engines, and the page's own HTML uses the style classes made here f
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import streamlit as st
 
-DASHES: tuple[tuple[int, ...], ...] = ((1, 0), (7, 3), (2, 2), (9, 3, 2, 3), (4, 2), (1, 3), (12, 4), (6, 2, 1, 2, 1, 2))
+DASHES: tuple[tuple[int, ...], ...] = (
+    (1, 0),
+    (7, 3),
+    (2, 2),
+    (9, 3, 2, 3),
+    (4, 2),
+    (1, 3),
+    (12, 4),
+    (6, 2, 1, 2, 1, 2),
+)
 NEUTRAL = "#7d8794"  # 3.6:1 on #FFFFFF, 5.2:1 on #0E1117
 
 
@@ -33,15 +43,42 @@ class Series:
     @property
     def dash(self) -> tuple[int, ...]:
         """Dash pattern of the engine's lines, in pixels on and off."""
-        return DASHES[self.place % len(DASHES)]
+        return dash_of(self.place)
+
+
+def key_of(place: int) -> str:
+    """The key of the engine at a place, short because every row of chart data carries it."""
+    return f"s{place}"
+
+
+def dash_of(place: int) -> tuple[int, ...]:
+    """The dash pattern of the engine at a place."""
+    return DASHES[place % len(DASHES)]
 
 
 def assign(engine_ids: Sequence[str], labels: dict[str, str]) -> dict[str, Series]:
     """A `Series` for each engine, placed by the sorted order of all ids ever seen; the label defaults to the id."""
     return {
-        engine_id: Series(f"s{place}", engine_id, labels.get(engine_id, engine_id), place)
+        engine_id: Series(key_of(place), engine_id, labels.get(engine_id, engine_id), place)
         for place, engine_id in enumerate(sorted(set(engine_ids)))
     }
+
+
+def mask(svg_body: str, width: int, height: int) -> str:
+    """CSS that cuts a coloured box to the shape of a drawing: how the page's own HTML draws in theme colours."""
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" preserveAspectRatio="none">'
+        f'<g fill="none" stroke="#000">{svg_body}</g></svg>'
+    )
+    url = f"url(data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"
+    return f"-webkit-mask-image:{url};mask-image:{url}"
+
+
+def swatch(series: Series) -> str:
+    """A short piece of the engine's line, in its colour and dash, as HTML."""
+    dash = " ".join(str(length) for length in series.dash)
+    line = f'<path stroke-width="4" stroke-dasharray="{dash}" d="M0 3H28"/>'
+    return f'<span class="er-swatch {series.css_class}" style="{mask(line, 28, 6)}" aria-hidden="true"></span>'
 
 
 def style_classes() -> str:

@@ -20,11 +20,15 @@ _LOOKS: dict[str, Look] = {
     EngineState.READY: Look("ready", "good", "The engine answers."),
     EngineState.LOADING: Look("loading", "work", "The engine is loading its model; figures follow when it is ready."),
     EngineState.BUSY: Look("busy", "work", "The engine did not answer in time. It may be working; sampling goes on."),
-    EngineState.SLEEPING: Look("sleeping", "off", "The engine put its model to sleep; a request wakes it, sampling doesn't."),
+    EngineState.SLEEPING: Look(
+        "sleeping", "off", "The engine put its model to sleep; a request wakes it, sampling doesn't."
+    ),
     EngineState.UNAUTHORISED: Look(
         "unauthorised", "bad", "The engine wants an API key. Configure the target with api_key_env."
     ),
-    EngineState.METRICS_DISABLED: Look("metrics disabled", "warn", "The engine answers but its metrics are switched off."),
+    EngineState.METRICS_DISABLED: Look(
+        "metrics disabled", "warn", "The engine answers but its metrics are switched off."
+    ),
     EngineState.UNREACHABLE: Look("unreachable", "bad", "Nothing answers at the engine's address."),
     EngineState.STOPPED: Look("stopped", "off", "The engine's process has ended."),
     SourceState.OK: Look("ok", "good", "Sampled as planned."),
@@ -34,8 +38,8 @@ _LOOKS: dict[str, Look] = {
     SourceState.DEVICE_LOST: Look("device lost", "bad", "A device that was there no longer answers."),
     SourceState.ERROR: Look("error", "bad", "The last sampling failed."),
 }
-SYMBOLS = {"good": "\N{BLACK CIRCLE}", "work": "\N{CIRCLE WITH LEFT HALF BLACK}", "warn": "\N{BLACK UP-POINTING TRIANGLE}",
-           "bad": "\N{BLACK DIAMOND}", "off": "\N{WHITE CIRCLE}"}  # fmt: skip
+SYMBOLS = {"good": "\N{BLACK CIRCLE}", "work": "\N{CIRCLE WITH LEFT HALF BLACK}",
+           "warn": "\N{BLACK UP-POINTING TRIANGLE}", "bad": "\N{BLACK DIAMOND}", "off": "\N{WHITE CIRCLE}"}  # fmt: skip
 
 
 def look(state: str | None) -> Look:

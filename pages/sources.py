@@ -1,0 +1,82 @@
+"""Sources: where every figure comes from, how well it arrives, and what is missing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import streamlit as st
+
+from store.protocol import StoreError
+from views import data, empty, formatting, states, tables
+
+REFRESHES = {0: "off", 5: "5 s", 15: "15 s"}
+PERIODS = {1: "1 h", 24: "24 h", 168: "7 d"}
+
+st.title("Sources", anchor=False)
+st.html('<p class="er-note">Where every figure comes from, how well it arrives, and what is missing.</p>')
+with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+    hours = st.segmented_control(
+        "Events of the last", list(PERIODS), format_func=lambda h: PERIODS[h], default=24, required=True, key="events",
+        bind="query-params",
+    )  # fmt: skip
+    refresh = st.segmented_control(
+        "Refresh", list(REFRESHES), format_func=lambda s: REFRESHES[s], default=5, required=True, key="refresh_sources",
+        bind="query-params",
+    )  # fmt: skip
+    updated = st.empty()
+
+
+def draw() -> None:
+    """Load everything, then draw everything."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    try:
+        sources = data.records("sources")
+        quantities = data.records("quantities")
+        overview = data.records("overview", at=None)
+        events = data.records(
+            "events", start=now - timedelta(hours=hours or 24), end=now + timedelta(seconds=1), limit=500
+        )
+    except StoreError as error:
+        updated.empty()
+        empty.store_problem(error)
+        return
+    updated.markdown(f":small[updated {formatting.clock(now, now)}]")
+    labels = {str(row["engine_id"]): str(row["label"]) for row in overview}
+
+    for row in tables.attention(sources):
+        look = states.look(row["state"])
+        show = st.error if look.tone == "bad" else st.info
+        show(f"**{row.get('label') or row['source_id']}: {look.word}.** {row['detail']}")
+    if sources:
+        st.dataframe(
+            tables.source_frame(sources, now),
+            hide_index=True,
+            key="sources",
+            column_config={
+                **{
+                    name: st.column_config.NumberColumn(format="%.1f")
+                    for name in ("took (ms)", "late (ms)", "latest in 10 min (ms)", "every (s)")
+                },
+                "detail": st.column_config.TextColumn(width="large"),
+                "found by": st.column_config.TextColumn(width="medium"),
+            },
+        )
+    else:
+        st.info("No source has been sampled yet. The first samples arrive a few seconds after the collector starts.")
+
+    st.subheader("Quantities that are not there", anchor=False)
+    missing = tables.missing_quantities(quantities, labels)
+    if not missing:
+        st.markdown("Every engine offers all quantities, or no engine has been sampled yet.")
+    for engine, frame in missing.items():
+        with st.expander(f"{engine}: {len(frame)} not there", expanded=len(missing) <= 3):
+            st.table(frame.set_index("quantity"))
+
+    st.subheader("Events", anchor=False)
+    if events:
+        st.dataframe(tables.event_frame(events), hide_index=True, key="event_table")
+    else:
+        st.markdown(f"Nothing happened in the last {PERIODS[hours or 24]}.")
+
+
+st.fragment(draw, run_every=refresh or None)()

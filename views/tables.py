@@ -1,0 +1,90 @@
+"""Query answers as the tables of the Sources page: words instead of codes, units in the headings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import pandas as pd
+
+from store.model import QUANTITIES, Offer
+from views import formatting, states
+
+Row = Mapping[str, Any]
+TITLES = {quantity.name: quantity.title for quantity in QUANTITIES}
+OFFER_WORDS = {Offer.NOT_OFFERED: "not offered", Offer.DISABLED: "disabled", Offer.UNKNOWN: "not known yet"}
+EVENT_COLUMNS = ("time (UTC)", "what", "engine or device", "text")
+
+
+def source_frame(rows: Sequence[Row], now: datetime) -> pd.DataFrame:
+    """One row a source, those that need attention first. Milliseconds, seconds and counts as the headings say."""
+    ordered = sorted(rows, key=lambda row: (states.look(row["state"]).tone == "good", str(row["source_id"])))
+    return pd.DataFrame(
+        [
+            {
+                "source": row.get("label") or row["source_id"],
+                "state": states.with_symbol(row["state"]),
+                "last sample": _last_sample(row, now),
+                "took (ms)": _scaled(row.get("duration_seconds"), 1000),
+                "late (ms)": _scaled(row.get("lateness_seconds"), 1000),
+                "latest in 10 min (ms)": _scaled(row.get("lateness_max_10m_seconds"), 1000),
+                "every (s)": row.get("interval_seconds"),
+                "errors in 10 min": row.get("errors_10m"),
+                "samples in 10 min": row.get("samples_10m"),
+                "found by": row.get("found_by"),
+                "detail": row.get("detail"),
+            }
+            for row in ordered
+        ]
+    )
+
+
+def attention(rows: Sequence[Row]) -> list[Row]:
+    """Sources in a state other than ok/ready that have something to say about it."""
+    return [row for row in rows if states.look(row["state"]).tone != "good" and row.get("detail")]
+
+
+def _last_sample(row: Row, now: datetime) -> str:
+    moment = row.get("ts")
+    if moment is None:
+        return "never"
+    return f"{formatting.age((now - moment).total_seconds())} ago, {formatting.clock(moment, now)}"
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return value * factor if value is not None else None
+
+
+def missing_quantities(rows: Sequence[Row], labels: Mapping[str, str]) -> dict[str, pd.DataFrame]:
+    """For each engine (by its label) the quantities that it should have and has not, with reason and remedy."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for row in rows:
+        if row["offer"] == Offer.OFFERED:
+            continue
+        engine = labels.get(str(row["engine_id"]), str(row["engine_id"]))
+        found.setdefault(engine, []).append(
+            {
+                "quantity": TITLES.get(str(row["quantity"]), str(row["quantity"])),
+                "why": OFFER_WORDS.get(row["offer"], str(row["offer"])),
+                "reason": str(row.get("reason") or formatting.MISSING),
+                "what to do": str(row.get("remedy") or formatting.MISSING),
+            }
+        )
+    return {engine: pd.DataFrame(lines) for engine, lines in sorted(found.items())}
+
+
+def event_frame(rows: Sequence[Row]) -> pd.DataFrame:
+    """Events, newest first."""
+    return pd.DataFrame(
+        [
+            (
+                f"{row['ts']:%Y-%m-%d %H:%M:%S}",
+                str(row["kind"]).replace("_", " "),
+                row.get("label") or row.get("engine_id") or row.get("device_id") or "",
+                row["text"],
+            )
+            for row in sorted(rows, key=lambda row: row["ts"], reverse=True)
+        ],
+        columns=list(EVENT_COLUMNS),
+    )
