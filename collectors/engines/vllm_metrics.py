@@ -73,7 +73,7 @@ _FACTS: Mapping[str, type] = {
 _CAPACITY_REASON = "This version of vLLM does not say how many tokens its KV cache holds."
 _ABSENT: Mapping[str, str] = {
     "tpot_seconds": "vLLM measures the time per output token of a request from version 0.11 on.",
-    "queue_seconds": "This version of vLLM does not measure the time in its queue.",
+    "prompt_tokens_total": "Before 0.13 vLLM does not count computed prompt tokens apart from cached ones.",
 }
 
 
@@ -156,7 +156,13 @@ def read(exposition: Exposition, *, histograms: bool, rust_frontend: bool) -> En
 
 
 def _computed_prompt(exposition: Exposition, readings: dict[str, Reading], over: str) -> None:
-    """Prompt tokens that were computed: told by source from 0.16 on, at the end of requests from 0.13 on."""
+    """
+    Prompt tokens that were computed: told by source from 0.16 on, at the end of requests from 0.13 on.
+
+    Before that only `prompt_tokens_total - prefix_cache_hits_total` comes near it. That is no counter:
+    hits are counted when a request is scheduled and its prompt when its first token comes, so the
+    difference falls and rises, which would look like restarts and negative rates. It is not offered.
+    """
     if exposition.has(_BY_SOURCE, source="local_compute"):
         value = exposition.sum(_BY_SOURCE, source="local_compute")
         readings["prompt_tokens_total"] = Reading(value, f'{_BY_SOURCE}{{source="local_compute"}}{over}')
@@ -166,11 +172,9 @@ def _computed_prompt(exposition: Exposition, readings: dict[str, Reading], over:
             exposition.sum(_KV_COMPUTED), f"{_KV_COMPUTED} (approximate: counted when a request ends){over}"
         )
         return
-    total, hits = exposition.sum("vllm:prompt_tokens_total"), exposition.sum("vllm:prefix_cache_hits_total")
-    if total is not None and hits is not None:
+    if cache_facts(exposition).get("enable_prefix_caching") is False and exposition.series("vllm:prompt_tokens_total"):
         readings["prompt_tokens_total"] = Reading(
-            total - hits if total >= hits else None,
-            f"vllm:prompt_tokens_total - vllm:prefix_cache_hits_total (approximate: hits are counted earlier){over}",
+            exposition.sum("vllm:prompt_tokens_total"), f"vllm:prompt_tokens_total (prefix caching is off){over}"
         )
 
 
