@@ -26,11 +26,11 @@ Labels = tuple[tuple[str, str], ...]
 
 _SUFFIXES = ("_total", "_bucket", "_sum", "_count")
 # One sample line: series, value, then a timestamp and an OpenMetrics exemplar, both ignored.
-_SERIES = rb"[^\s{#]*(?:\{(?:[^\"}]|\"(?:[^\"\\]|\\.)*\")*\})?"
+_SERIES = rb"[^\s{#]*(?:[ \t]*\{(?:[^\"}]|\"(?:[^\"\\]|\\.)*\")*\})?"
 _NAME = re.compile(rb"[A-Za-z_:][A-Za-z0-9_:]*")
 _WHOLE_SERIES = re.compile(_SERIES, re.DOTALL)
 _SAMPLE = re.compile(
-    rb"(" + _SERIES + rb")[ \t]*(?<![^\s}])[ \t]*([^\s#]+)(?:[ \t]+[^\s#]+)?(?:[ \t]+#[ \t].*)?", re.DOTALL
+    rb"(" + _SERIES + rb")(?:(?<=\})|[ \t])[ \t]*([^\s#]+)(?:[ \t]+[^\s#]+)?(?:[ \t]+#[ \t].*)?", re.DOTALL
 )
 
 
