@@ -13,6 +13,7 @@ from pathlib import Path
 from store.protocol import StoreError
 
 FILE_NAME = "collector.json"
+FAILURE = "failure.txt"  # why the last collector could not start; removed by one that does
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 
 import duckdb
@@ -47,7 +47,7 @@ def _of_row_type(name: str, columns: tuple[str, ...]) -> Exportable:
 
 
 EXPORTABLE: Mapping[str, Exportable] = {
-    **{row.table: _of_row_type(row.table, tuple(row.__dataclass_fields__)) for row in ROW_TYPES},
+    **{row.table: _of_row_type(row.table, tuple(field.name for field in fields(row))) for row in ROW_TYPES},
     "engine_rate": Exportable(
         "engine_rate_between($start, $end)", "ts", "engine_id", "ORDER BY engine_id, quantity, epoch_id, ts"
     ),
