@@ -188,11 +188,12 @@ class _Declared:
 def _declared(process: Process, adapter: Adapter) -> _Declared:
     options = options_of(process.arguments)
     environment = _environment(process)
-    host = options.text("--host") or environment.get("LLAMA_ARG_HOST") or "127.0.0.1"
-    port = options.text("--port") or environment.get("LLAMA_ARG_PORT") or ""
-    if adapter.kind == "ollama" and (address := environment.get("OLLAMA_HOST")):
-        parts = urlsplit(address if "//" in address else f"//{address}")
-        host, port = parts.hostname or host, str(_port_of(parts.netloc) or port)
+    host, port = options.text("--host"), options.text("--port")
+    if adapter.kind == "llama.cpp":
+        host, port = host or environment.get("LLAMA_ARG_HOST"), port or environment.get("LLAMA_ARG_PORT")
+    elif adapter.kind == "ollama" and (address := environment.get("OLLAMA_HOST")):
+        host, _, port = address.rpartition("//")[2].rstrip("/").rpartition(":")
+    host, port = (host or "127.0.0.1").strip("[]"), port or ""
     explicit = port.isdigit() and 0 < int(port) < 65536
     tls = options.has("--ssl-keyfile", "--ssl-key-file", "--ssl-certfile", "--ssl-cert-file")
     prefix = (options.text("--api-prefix") or "").rstrip("/")
@@ -204,11 +205,6 @@ def _declared(process: Process, adapter: Adapter) -> _Declared:
         scheme="https" if tls else "http",
         prefix=prefix if prefix.startswith("/") else "",
     )
-
-
-def _port_of(netloc: str) -> int | None:
-    digits = netloc.rpartition(":")[2]
-    return int(digits) if ":" in netloc and digits.isdigit() else None
 
 
 def _environment(process: Process) -> Mapping[str, str]:

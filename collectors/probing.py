@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 import structlog
 
 from collectors.discovery import CONFIGURED
+from collectors.engines.answers import state_of_error
 from collectors.engines.base import Adapter, Endpoint, Http, Identity
-from collectors.http import ConnectFailedError, HttpError, TimedOutError
+from collectors.http_errors import ConnectFailedError, HttpError, TimedOutError
 from store.model import EngineState
 
 log = structlog.get_logger(__name__)
@@ -46,7 +47,7 @@ class _Memory:
     due: float  # monotonic seconds of the next probe
     found: Found | None = None
     failures: int = 0
-    detail: str = "not asked yet"
+    detail: str = "no answer yet"
     probe: Future[Found | str] | None = None
 
 
@@ -199,20 +200,10 @@ def _probe(endpoint: Endpoint, adapters: Sequence[Adapter], http: Http, before: 
 def _silent(
     endpoint: Endpoint, adapters: Sequence[Adapter], before: Found | None, error: ConnectFailedError | TimedOutError
 ) -> Found | str:
-    """What to make of no answer: the process, where it can be seen, tells which engine is silent."""
+    """What to make of no answer: what was there before, or the process, tells which engine is silent."""
     expected = before.adapter if before else next((a for a in adapters if _looks_like(a, endpoint)), None)
     if expected is None:
         return str(error)
-    was_up = before is not None and before.identity.state is not EngineState.LOADING
-    if isinstance(error, TimedOutError):
-        state = EngineState.BUSY
-    elif was_up or not error.refused:
-        state = EngineState.UNREACHABLE
-    else:
-        state = EngineState.LOADING
-    detail = str(error)
-    if state is EngineState.LOADING and endpoint.pid is not None:
-        detail = f"{expected.title} runs as process {endpoint.pid} but does not accept connections yet"
-    if before is not None:
-        return Found(endpoint, before.adapter, replace(before.identity, state=state, detail=detail))
-    return Found(endpoint, expected, Identity(kind=expected.kind, state=state, detail=detail))
+    state, detail = state_of_error(endpoint, error, expected.title)
+    known = before.identity if before else Identity(kind=expected.kind, state=state)
+    return Found(endpoint, expected, replace(known, state=state, detail=detail))

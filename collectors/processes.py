@@ -18,7 +18,7 @@ from pathlib import PurePath
 
 import psutil
 
-_YOUNG_SECONDS = 60.0
+_YOUNG_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)

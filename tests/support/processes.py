@@ -37,13 +37,15 @@ class Standin:
         *,
         executable: str = sys.executable,
         environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
     ) -> None:
         life_read, self._life = os.pipe()
         self._report, report_write = os.pipe()
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("ENGINE_ROOM")}
+        inherited = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
         self.process = subprocess.Popen(
             list(argv),
             executable=executable,
+            cwd=folder,
             pass_fds=(life_read, report_write),
             env={
                 **inherited,
@@ -132,6 +134,7 @@ def llama_server_child(folder: Path, arguments: Sequence[str], plan: Plan) -> Pl
 
 
 def ollama(folder: Path, plan: Plan, **options: Any) -> Standin:
-    """`ollama serve`: name and argv[0] are `ollama`."""
+    """`ollama serve`: name and argv[0] are `ollama`, argv[1] is `serve`."""
     executable = program(folder, "ollama")
-    return Standin([executable, script(folder, "serve")], plan, executable=executable, **options)
+    script(folder, "serve")
+    return Standin(["ollama", "serve"], plan, executable=executable, folder=folder, **options)

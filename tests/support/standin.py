@@ -4,7 +4,8 @@ One process of a stand-in engine: it carries the titles, sockets and children of
 Run by `tests.support.processes`, never imported. `STANDIN_PLAN` (JSON) says what to be:
 `{"title": str, "listen": [[address, port], ...], "answers": {path: [status, content type, body]},
 "children": [plan, ...]}`; a child with `"argv"` (and `"executable"`) is executed, any other is forked.
-Sockets without `"answers"` accept connections and stay silent. The tree lives until the pipe
+Sockets without `"answers"` accept connections and stay silent; with
+`"listen_when_exists"` they are opened once that file is there. The tree lives until the pipe
 `STANDIN_LIFE` is closed by the test.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -61,6 +63,11 @@ def start_child(plan: dict[str, Any]) -> None:
         os._exit(0)
 
 
+def report(plan: dict[str, Any]) -> None:
+    line = json.dumps({"key": plan.get("key") or plan.get("title") or "root", "pid": os.getpid()}) + "\n"
+    os.write(int(os.environ["STANDIN_REPORT"]), line.encode())
+
+
 def be(plan: dict[str, Any]) -> None:
     for child in plan.get("children", ()):
         start_child(child)
@@ -68,6 +75,12 @@ def be(plan: dict[str, Any]) -> None:
         from setproctitle import setproctitle  # only the virtual environment's interpreter has it
 
         setproctitle(plan["title"])
+    late = plan.get("listen_when_exists")
+    if late:
+        report(plan)
+        while not os.path.exists(late):  # noqa: PTH110
+            if select.select([int(os.environ["STANDIN_LIFE"])], [], [], 0.02)[0]:
+                return
     sockets = [listener(address, port) for address, port in plan.get("listen", ())]
     for sock in sockets:
         if plan.get("answers") is not None:
@@ -79,8 +92,8 @@ def be(plan: dict[str, Any]) -> None:
         pass
     if plan.get("leave_zombie") and os.fork() == 0:
         os._exit(0)
-    line = json.dumps({"key": plan.get("key") or plan.get("title") or "root", "pid": os.getpid()}) + "\n"
-    os.write(int(os.environ["STANDIN_REPORT"]), line.encode())
+    if not late:
+        report(plan)
     os.read(int(os.environ["STANDIN_LIFE"]), 1)
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from collectors.processes import Process, ProcessSnapshot, ProcessTable
@@ -170,3 +171,30 @@ def test_a_recent_snapshot_is_given_again_only_when_it_has_what_is_asked_for(tab
     assert with_sockets.sockets is not None
     assert table.snapshot(max_age_seconds=60) is with_sockets
     assert table.snapshot() is not with_sockets
+
+
+def test_where_there_is_no_proc_psutil_reads_the_same_table(tmp_path, table, monkeypatch):
+    """As on macOS: the portable way must find what the Linux way finds."""
+    with vllm(tmp_path, ["a-model"], WORKERS) as engine:
+        linux = table.snapshot().tree(engine.pid)
+        monkeypatch.setattr(psutil, "LINUX", False)
+        portable = ProcessTable().snapshot().tree(engine.pid)
+        assert [(p.pid, p.parent_pid, p.arguments) for p in portable] == [
+            (p.pid, p.parent_pid, p.arguments) for p in linux
+        ]
+        assert [p.title for p in portable[1:]] == [p.title for p in linux[1:]]
+        assert [p.start for p in portable] == pytest.approx([p.start for p in linux], abs=1.1)
+
+
+def test_where_only_root_may_list_all_sockets_the_own_ones_are_found(table, monkeypatch):
+    """macOS denies the listing of everybody's sockets (psutil's documentation of net_connections)."""
+
+    def denied(kind):
+        raise psutil.AccessDenied
+
+    port = free_port()
+    with standin({"listen": [["127.0.0.1", port]]}) as process:
+        monkeypatch.setattr(psutil, "net_connections", denied)
+        snapshot = table.snapshot(sockets=True)
+        assert not snapshot.sockets_complete
+        assert [(s.address, s.pid) for s in snapshot.sockets if s.port == port] == [("127.0.0.1", process.pid)]
