@@ -3,7 +3,9 @@ The process table and the listening sockets of this host, cheap enough to take e
 
 On Linux the table is read from `/proc/PID/stat` directly: psutil needs five times the CPU for the
 same three facts (measured: 51 ms against 10 ms for 500 processes). Elsewhere psutil reads it.
-Command lines and sockets come from psutil everywhere.
+Command lines and sockets come from psutil everywhere; as finding the owners of sockets means a look
+at every open file of every process, they are listed anew only when the set of listening sockets
+changed (`python -m benchmarks.discovery`).
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 import psutil
 
 _YOUNG_SECONDS = 10.0
+_SOCKETS_SECONDS = 60.0  # sockets are listed anew after this long even when none seems to have changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,17 @@ class ProcessSnapshot:
         return root
 
 
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A listing of sockets, and what must be unchanged for it to hold."""
+
+    signature: frozenset[tuple[str, str]] | None
+    sockets: tuple[ListeningSocket, ...]
+    complete: bool
+    owners: tuple[Process, ...]
+    monotonic_seconds: float
+
+
 class ProcessTable:
     """
     Takes snapshots, and remembers command lines between them. May be shared by threads.
@@ -121,6 +135,7 @@ class ProcessTable:
         self._arguments: dict[tuple[int, float, str], tuple[str, ...]] = {}
         self._boot = psutil.boot_time()
         self._newest: ProcessSnapshot | None = None
+        self._listed: _Listed | None = None
         self._lock = threading.Lock()
 
     def snapshot(self, *, sockets: bool = False, max_age_seconds: float = 0.0) -> ProcessSnapshot:
@@ -136,8 +151,24 @@ class ProcessTable:
             if newest is not None and fresh and (newest.sockets is not None or not sockets):
                 return newest
             processes = self._read()
-            self._newest = ProcessSnapshot(processes, *_listening(processes)) if sockets else ProcessSnapshot(processes)
+            self._newest = (
+                ProcessSnapshot(processes, *self._sockets(processes)) if sockets else ProcessSnapshot(processes)
+            )
             return self._newest
+
+    def _sockets(self, processes: Mapping[int, Process]) -> tuple[tuple[ListeningSocket, ...], bool]:
+        signature, listed = _listening_signature(), self._listed
+        if (
+            listed is None
+            or signature is None
+            or signature != listed.signature
+            or time.monotonic() - listed.monotonic_seconds > _SOCKETS_SECONDS
+            or any(processes.get(owner.pid) != owner for owner in listed.owners)
+        ):
+            sockets, complete = _listening(processes)
+            owners = tuple(p for p in map(processes.get, {s.pid for s in sockets if s.pid is not None}) if p)
+            self._listed = listed = _Listed(signature, sockets, complete, owners, time.monotonic())
+        return listed.sockets, listed.complete
 
     def _read(self) -> dict[int, Process]:
         known, self._arguments = self._arguments, {}
@@ -191,6 +222,23 @@ def _portable_table() -> Iterator[tuple[int, int, str, float]]:
                     yield process.pid, process.ppid(), process.name(), process.create_time()
         except (psutil.Error, OSError):
             continue  # it has just ended, or may not be looked at
+
+
+def _listening_signature() -> frozenset[tuple[str, str]] | None:
+    """Address and inode of every listening TCP socket, as the kernel writes them (proc(5), state 0A); None elsewhere."""
+    found = set()
+    for name in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            lines = Path(name).read_text("ascii").splitlines()[1:]
+        except OSError:  # not Linux, or a kernel without IPv6
+            if name == "/proc/net/tcp":
+                return None
+            continue
+        for line in lines:
+            columns = line.split(None, 10)
+            if columns[3] == "0A":
+                found.add((columns[1], columns[9]))
+    return frozenset(found)
 
 
 def _listening(processes: Mapping[int, Process]) -> tuple[tuple[ListeningSocket, ...], bool]:
