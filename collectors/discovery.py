@@ -158,9 +158,15 @@ class _View:
                 self.add(f"http://127.0.0.1:{port}", port, f"port {port}, {usual[port]}", None)
 
     def listener(self, listener: ListeningSocket) -> Process | None:
-        """The process that listens, unless it only forwards to another one."""
-        process = self.snapshot.get(listener.pid)
-        return None if process is None or process.title in _FORWARDERS else process
+        """
+        The process that listens, unless it only forwards to another one.
+
+        A forked worker has the command line of the server that forked it: then it is that server.
+        """
+        line = list(self.snapshot.line(listener.pid)) if listener.pid is not None else []
+        while len(line) > 1 and line[0].arguments and line[0].arguments == line[1].arguments:
+            line.pop(0)
+        return line[0] if line and line[0].title not in _FORWARDERS else None
 
     def is_ours(self, pid: int | None) -> bool:
         """Whether the process is this collector or the web server that started it."""

@@ -51,7 +51,11 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class ListeningSocket:
-    """A TCP socket that accepts connections. `pid` is None where its owner may not be seen."""
+    """
+    A TCP socket that accepts connections. `pid` is None where its owner may not be seen.
+
+    Where several processes hold the socket (a server and its forked workers) it is any one of them.
+    """
 
     address: str
     port: int
@@ -225,7 +229,7 @@ def _portable_table() -> Iterator[tuple[int, int, str, float]]:
 
 
 def _listening_signature() -> frozenset[tuple[str, str]] | None:
-    """Address and inode of every listening TCP socket, as the kernel writes them (proc(5), state 0A); None elsewhere."""
+    """Address and inode of every listening TCP socket as Linux writes them (proc(5), state 0A); None elsewhere."""
     found = set()
     for name in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:

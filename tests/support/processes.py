@@ -98,7 +98,8 @@ class Standin:
 
 
 def _count(plan: Plan) -> int:
-    return 1 + sum(_count(child) for child in plan.get("children", ()))
+    heir = plan.get("fork_after_listening")
+    return 1 + sum(_count(child) for child in plan.get("children", ())) + (_count(heir) if heir else 0)
 
 
 def program(folder: Path, name: str) -> str:

@@ -82,6 +82,8 @@ def be(plan: dict[str, Any]) -> None:
             if select.select([int(os.environ["STANDIN_LIFE"])], [], [], 0.02)[0]:
                 return
     sockets = [listener(address, port) for address, port in plan.get("listen", ())]
+    if plan.get("fork_after_listening"):
+        start_child(plan["fork_after_listening"])  # it holds the same sockets
     for sock in sockets:
         if plan.get("answers") is not None:
             serve(sock, plan["answers"])

@@ -149,6 +149,14 @@ def test_whoever_listens_on_a_named_port_is_a_candidate(tmp_path):
         assert endpoint.process_start == ProcessTable().snapshot().get(program.pid).start
 
 
+def test_a_server_with_forked_workers_is_one_candidate_with_the_server_as_its_process(tmp_path):
+    port = free_port()
+    plan = {"listen": [["127.0.0.1", port]], "fork_after_listening": {"key": "worker"}}
+    with Standin([sys.executable, str(STANDIN)], plan) as server:
+        found = [e for e in look(tmp_path, ports=(port,)) if e.url.endswith(f":{port}")]
+        assert [endpoint.pid for endpoint in found] == [server.pid]
+
+
 def test_the_collector_never_asks_itself(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as own:
         port = own.getsockname()[1]

@@ -164,6 +164,35 @@ def test_listening_sockets_with_their_owner(table, address):
         assert [(s.address, s.pid) for s in found] == [(address, process.pid)]
 
 
+def test_sockets_that_open_move_and_close_are_seen_by_the_same_table(table):
+    """One table over time: a listing that is kept must not outlive what it lists."""
+    port = free_port()
+
+    def owners():
+        return [s.pid for s in table.snapshot(sockets=True).sockets if s.port == port]
+
+    assert owners() == []
+    for _ in range(2):
+        with standin({"listen": [["127.0.0.1", port]]}) as process:
+            assert owners() == [process.pid]
+            assert owners() == [process.pid]
+        assert owners() == []
+
+
+def test_a_socket_that_outlives_its_owner_gets_another_one(table):
+    """A server and its forked child hold one socket; when one of them is killed the other still listens (fork(2))."""
+    port = free_port()
+
+    def owners():
+        return {s.pid for s in table.snapshot(sockets=True).sockets if s.port == port}
+
+    with standin({"listen": [["127.0.0.1", port]], "fork_after_listening": {"key": "worker"}}) as server:
+        (first,) = owners()
+        os.kill(first, signal.SIGKILL)
+        (other,) = set(server.pids.values()) - {first}
+        until(lambda: owners() == {other}, what="the other holder of the socket")
+
+
 def test_a_recent_snapshot_is_given_again_only_when_it_has_what_is_asked_for(table):
     first = table.snapshot()
     assert table.snapshot(max_age_seconds=60) is first
