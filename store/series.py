@@ -60,7 +60,7 @@ def plan(cursor: duckdb.DuckDBPyConnection, source: Source, start: datetime, end
     )
     measured = cursor.execute(
         f"WITH d AS MATERIALIZED ({distances}), m AS (SELECT coalesce(median(distance), 1.0) AS interval FROM d), "  # noqa: S608
-        "g AS (SELECT count(*) AS rows, count_if(distance > 3 * interval) AS gaps FROM d, m GROUP BY line) "
+        "g AS (SELECT count(*) AS rows, count(*) FILTER (distance > 3 * interval) AS gaps FROM d, m GROUP BY line) "
         "SELECT any_value(interval), max(rows + gaps) FROM g, m",
         {"start": start, "end": end},
     ).fetchall()[0]

@@ -9,26 +9,30 @@ from tests.contract.conftest import Filled
 from tests.support.rows import T0
 
 
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
 def _mean_min_max(*names: str) -> list[str]:
     return [name + end for name in names for end in ("", "_min", "_max")]
 
 
 # Written out from the list in store/protocol.py.
 COLUMNS = {
-    "overview": (
+    "overview": _words(
         "host engine_id kind label url found_by first_seen epoch_id epoch_started epoch_started_is_process_start "
         "version model_id model_path quantization max_context_tokens slots arguments facts state detail state_ts "
         "state_since generation_tokens_per_second generation_source prompt_tokens_per_second generation_tokens "
         "requests_running requests_waiting kv_used_fraction kv_capacity_tokens prefix_cache_hit_fraction "
         "mean_itl_seconds device_memory_bytes device_memory_method host_memory_bytes host_memory_method cpu_cores "
         "process_count"
-    ).split(),
+    ),
     "latency": [
-        *"engine_id quantity epochs count mean_seconds".split(),
+        *_words("engine_id quantity epochs count mean_seconds"),
         *(f"p{q}_{end}" for q in (50, 95, 99) for end in ("seconds", "low_seconds", "high_seconds")),
     ],
     "engine_series": [
-        *"ts engine_id label kind state".split(),
+        *_words("ts engine_id label kind state"),
         *_mean_min_max(
             "generation_tokens_per_second",
             "prompt_tokens_per_second",
@@ -36,46 +40,46 @@ COLUMNS = {
             "requests_waiting",
             "kv_used_fraction",
         ),
-        *"generation_source samples".split(),
+        *_words("generation_source samples"),
     ],
-    "engine_memory_series": (
+    "engine_memory_series": _words(
         "ts engine_id label method memory_bytes memory_bytes_min memory_bytes_max cpu_cores process_count"
-    ).split(),
+    ),
     "device_series": [
-        *"ts device_id index name memory_total_bytes power_limit_watts".split(),
+        *_words("ts device_id index name memory_total_bytes power_limit_watts"),
         *_mean_min_max(
             "memory_used_bytes", "utilisation_fraction", "power_watts", "temperature_celsius", "sm_clock_hertz"
         ),
     ],
-    "device_memory_series": "ts device_id part engine_id label method memory_bytes".split(),
+    "device_memory_series": _words("ts device_id part engine_id label method memory_bytes"),
     "host_series": [
-        *"ts host cpu_count memory_total_bytes swap_total_bytes".split(),
+        *_words("ts host cpu_count memory_total_bytes swap_total_bytes"),
         *_mean_min_max("cpu_fraction", "memory_used_bytes", "swap_used_bytes", "load_1m"),
     ],
-    "devices": (
+    "devices": _words(
         "device_id vendor index name memory_total_bytes driver_version ts host state detail memory_used_bytes "
         "memory_reserved_bytes utilisation_fraction memory_utilisation_fraction power_watts power_limit_watts "
         "temperature_celsius sm_clock_hertz memory_clock_hertz energy_joules_total"
-    ).split(),
-    "sources": (
+    ),
+    "sources": _words(
         "source_id kind state ts duration_seconds lateness_seconds interval_seconds detail found_by last_ok "
         "samples_10m errors_10m lateness_max_10m_seconds engine_id label"
-    ).split(),
-    "quantities": "engine_id quantity offer source reason remedy ts".split(),
-    "events": "ts host engine_id label device_id epoch_id kind text details".split(),
-    "epochs": (
+    ),
+    "quantities": _words("engine_id quantity offer source reason remedy ts"),
+    "events": _words("ts host engine_id label device_id epoch_id kind text details"),
+    "epochs": _words(
         "host engine_id epoch_id started started_is_process_start first_seen pid version model_id model_path "
         "quantization max_context_tokens slots arguments facts label kind"
-    ).split(),
-    "latest_epochs": (
+    ),
+    "latest_epochs": _words(
         "host engine_id epoch_id started started_is_process_start first_seen pid version model_id model_path "
         "quantization max_context_tokens slots arguments facts kind label url found_by engine_first_seen"
-    ).split(),
-    "status": (
+    ),
+    "status": _words(
         "schema_version file_bytes wal_bytes newest_ts oldest_ts rows_engine rows_epoch rows_engine_sample "
         "rows_quantity_offer rows_latency_bucket rows_device rows_device_sample rows_host_sample "
         "rows_process_memory rows_source_health rows_event"
-    ).split(),
+    ),
 }
 RANGED = {"latency", "events"} | {name for name in COLUMNS if name.endswith("_series")}
 

@@ -10,6 +10,7 @@ from tests.contract.conftest import Filled
 from tests.support.rows import T0, at, device, device_sample, engine, epoch, held, host_sample, sample
 
 SERIES = ("engine_series", "engine_memory_series", "device_series", "device_memory_series", "host_series")
+EVER = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 
 
 def _fill(filled: Filled) -> None:
@@ -46,9 +47,7 @@ def _fill(filled: Filled) -> None:
         ("events", {"start": T0, "end": T0, "limit": [1]}, "number"),
     ],
 )
-def test_a_wrong_parameter_is_named(
-    filled: Filled, name: str, parameters: Mapping[str, Parameter], told: str
-) -> None:
+def test_a_wrong_parameter_is_named(filled: Filled, name: str, parameters: Mapping[str, Parameter], told: str) -> None:
     with pytest.raises(UnknownQueryError, match=told):
         filled.store.query(name, parameters)
 
@@ -87,8 +86,7 @@ def test_a_range_without_data_is_empty(filled: Filled, name: str, start: datetim
 @pytest.mark.parametrize("name", SERIES)
 def test_a_range_of_millennia_is_clamped_to_the_data(filled: Filled, name: str) -> None:
     _fill(filled)
-    everything = {"start": datetime.min.replace(tzinfo=UTC), "end": datetime.max.replace(tzinfo=UTC)}
-    wide = filled.store.query(name, everything)
+    wide = filled.store.query(name, {"start": EVER[0], "end": EVER[1]})
     assert wide.to_pylist() == filled.store.query(name, {"start": at(0), "end": at(118)}).to_pylist()
     assert wide.num_rows > 0
 
@@ -103,9 +101,8 @@ def test_points_bound_the_rows_of_a_line(filled: Filled, points: int, most: int)
 def test_ranged_queries_without_series_answer_odd_ranges(filled: Filled) -> None:
     _fill(filled)
     for name in ("latency", "events"):
-        for start, end in ((at(60), at(0)), (datetime.min, datetime.max)):
-            span = {"start": start.replace(tzinfo=UTC), "end": end.replace(tzinfo=UTC)}
-            assert filled.store.query(name, span).num_rows == 0
+        for start, end in ((at(60), at(0)), EVER):
+            assert filled.store.query(name, {"start": start, "end": end}).num_rows == 0
 
 
 def test_overview_of_a_time_before_everything_is_empty(filled: Filled) -> None:
