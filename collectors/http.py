@@ -5,8 +5,8 @@ Built on httpcore2 (the transport below httpx2) rather than on httpx2 itself, be
 can every read be held to one deadline: httpx2's timeouts begin anew with each received byte, so a
 server that drips its headers would hold a sampler for hours. It also follows no redirects and
 reads no proxy variables. A keep-alive GET of a 52 kB body takes about 0.25 ms of CPU (httpx2
-0.32 ms, http.client 0.11 ms; `python -m benchmarks.scrape`): 8 engines every 2 s cost 0.3 % of a
-core, a tenth of the collector's budget, so the library is kept.
+0.33 ms, http.client 0.11 to 0.17 ms; `python -m benchmarks.scrape`): 8 engines every 2 s cost 0.2 % of a
+core, a fraction of the budget of 3 %, so the library is kept.
 """
 
 from __future__ import annotations
