@@ -77,6 +77,12 @@ class _View:
                 if root is not None:
                     self.roots[pid] = root
         self.roots = {root.pid: root for root in self.roots.values()}
+        self.declared = {
+            pid: _declared(root, adapter)
+            for pid, root in self.roots.items()
+            if (adapter := self.adapter(root)) and "::" not in root.title  # else a worker that outlived its root
+        }
+        self.published = self.published_engines()
 
     def adapter(self, process: Process) -> Adapter | None:
         return _adapter_of(self.adapters, process.arguments, process.title)
@@ -86,9 +92,35 @@ class _View:
         roots = [p for p in self.snapshot.line(pid) if p.pid in self.roots] if pid is not None else []
         return roots[-1] if roots else None
 
+    def published_engines(self) -> dict[int, Process]:
+        """
+        Engines whose own sockets can't be seen (containers, other users), by the port of this host that leads there.
+
+        That is the port that docker-proxy forwards to the engine's port, or the same port where its listener can't
+        be seen either. Where two such engines name the same port, nothing tells them apart, and neither is taken.
+        """
+        owners = {listener.pid for listener in self.sockets}
+        hidden: dict[int, list[Process]] = {}
+        for pid, declared in self.declared.items():
+            tree = {process.pid for process in self.snapshot.tree(pid)}
+            if declared.serves and not tree & owners and not _sockets_visible(self.roots[pid]):
+                hidden.setdefault(declared.port, []).append(self.roots[pid])
+        forwards = _docker_forwards(self.snapshot)
+        return {
+            listener.port: there[0]
+            for listener in self.sockets
+            if self.root_of(listener.pid) is None
+            and self.listener(listener) is None
+            and len(there := hidden.get(forwards.get(listener.port, listener.port), [])) == 1
+        }
+
+    def behind(self, listener: ListeningSocket) -> Process | None:
+        """The process that answers at a socket: the root of its engine, or the one that listens."""
+        return self.root_of(listener.pid) or self.listener(listener) or self.published.get(listener.port)
+
     def add(self, url: str, port: int, found_by: str, process: Process | None, target: Target | None = None) -> None:
         key = (process.pid if process else urlsplit(url).hostname, port)
-        if key in self.taken:
+        if target is None and key in self.taken:
             return
         self.taken.add(key)
         self.endpoints.append(
@@ -105,22 +137,25 @@ class _View:
         )
 
     def add_configured(self, target: Target) -> None:
-        """A target is listed whatever runs there; the process behind it where it is on this host and visible."""
+        """A target is listed whatever runs there; with the process behind it where that runs here and can be seen."""
+        if any(endpoint.url == target.url for endpoint in self.endpoints):
+            return
         parts = urlsplit(target.url)
         host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-        for listener in self.sockets:
-            if listener.port == port and _reaches(host, listener.address):
-                self.add(target.url, port, CONFIGURED, self.root_of(listener.pid) or self.listener(listener), target)
-                self.taken.add((_host_of(listener.address), port))
-                return
-        self.add(target.url, port, CONFIGURED, None, target)
+        listener = next((s for s in self.sockets if s.port == port and _reaches(host, s.address)), None)
+        if listener is not None:
+            process = self.behind(listener)
+            self.taken.add((_host_of(listener.address), port))
+        else:  # an engine that does not listen yet
+            starting = [pid for pid, d in self.declared.items() if d.port == port and _reaches(host, d.host)]
+            process = self.roots[starting[0]] if starting else None
+        self.add(target.url, port, CONFIGURED, process, target)
 
     def add_engine(self, root: Process) -> None:
         """The HTTP sockets of one engine, or the address at which it is going to listen."""
-        adapter = self.adapter(root)
-        if adapter is None or "::" in root.title:  # a worker that outlived its root
+        adapter, declared = self.adapter(root), self.declared.get(root.pid)
+        if adapter is None or declared is None:
             return
-        declared = _declared(root, adapter)
         tree = {process.pid: process for process in self.snapshot.tree(root.pid)}
         own = [listener for listener in self.sockets if listener.pid in tree]
         serving = [
@@ -130,9 +165,11 @@ class _View:
         ]
         if not serving and not declared.explicit:  # the port may stand in a configuration file
             serving = [listener for listener in own if listener.pid == root.pid]
-        for listener in serving:
+        published = [listener for listener in self.sockets if self.published.get(listener.port) is root]
+        for listener in serving or published:
             if (host := _host_of(listener.address)) is not None:
-                found_by = f"process {root.pid} listens on {_join(listener.address, listener.port)}"
+                how = "listens on" if serving else "is reached through"
+                found_by = f"process {root.pid} {how} {_join(listener.address, listener.port)}"
                 self.add(declared.url(host, listener.port), listener.port, found_by, root)
         occupied = any(listener.port == declared.port for listener in self.sockets)
         if not serving and not occupied and declared.serves and _sockets_visible(root):
@@ -148,7 +185,7 @@ class _View:
             host = _host_of(listener.address)
             if listener.port not in usual or host is None or self.root_of(listener.pid) or self.is_ours(listener.pid):
                 continue
-            process = self.listener(listener)
+            process = self.behind(listener)
             who = f"process {process.pid}" if process else "a process that can't be seen here"
             found_by = f"{who} listens on {_join(listener.address, listener.port)}, {usual[listener.port]}"
             self.add(f"http://{_join(host, listener.port)}", listener.port, found_by, process)
@@ -247,6 +284,18 @@ def _sockets_visible(process: Process) -> bool:
     except (psutil.Error, OSError):
         return False
     return True
+
+
+def _docker_forwards(snapshot: ProcessSnapshot) -> dict[int, int]:
+    """Port of this host -> port in the container, from the arguments of Docker's docker-proxy processes."""
+    forwards = {}
+    for process in snapshot.processes.values():
+        if process.title == "docker-proxy":
+            options = dict(zip(process.arguments, process.arguments[1:], strict=False))
+            here, there = options.get("-host-port", ""), options.get("-container-port", "")
+            if here.isdigit() and there.isdigit():
+                forwards[int(here)] = int(there)
+    return forwards
 
 
 def _host_of(address: str) -> str | None:

@@ -6,9 +6,12 @@ on this machine is left out by looking only at the ports and processes of the te
 """
 
 import os
+import shutil
 import signal
 import socket
+import subprocess
 import sys
+from contextlib import ExitStack, contextmanager
 
 import psutil
 import pytest
@@ -17,7 +20,7 @@ from collectors.discovery import candidates
 from collectors.engines import ADAPTERS
 from collectors.processes import ProcessTable
 from settings import CollectorSettings, Settings, Target
-from tests.support.processes import STANDIN, Standin, llama_server, llama_server_child, vllm
+from tests.support.processes import STANDIN, Standin, llama_server, llama_server_child, program, script, vllm
 from tests.support.wait import free_port
 
 SECRET = "sk-not-a-real-key-0123456789"
@@ -181,6 +184,73 @@ def test_without_discovery_only_the_targets_are_listed(tmp_path):
     with llama_server(tmp_path, ["--port", str(port)], {"listen": [["127.0.0.1", port]]}):
         endpoints = look(tmp_path, target=(Target(url="http://gpu-box:8000"),), discover=False)
         assert [(endpoint.url, endpoint.pid) for endpoint in endpoints] == [("http://gpu-box:8000", None)]
+
+
+def test_targets_behind_one_proxy_are_all_listed(tmp_path):
+    port = free_port()
+    with Standin([sys.executable, str(STANDIN)], {"listen": [["127.0.0.1", port]]}):
+        targets = tuple(Target(url=f"http://127.0.0.1:{port}/{name}") for name in ("one", "two", "one"))
+        urls = [endpoint.url for endpoint in look(tmp_path, target=targets, discover=False)]
+        assert urls == [f"http://127.0.0.1:{port}/one", f"http://127.0.0.1:{port}/two"]
+
+
+def test_a_configured_engine_that_does_not_listen_yet_is_one_endpoint_with_its_process(tmp_path):
+    port = free_port()
+    with vllm(tmp_path, ["a-model", "--port", str(port)], {}) as engine:
+        target = Target(url=f"http://localhost:{port}", name="mine")
+        endpoints = [e for e in look(tmp_path, target=(target,)) if e.url.endswith(f":{port}")]
+        assert [(e.name, e.pid) for e in endpoints] == [("mine", engine.pid)]
+
+
+@contextmanager
+def docker(tmp_path, *, host_port, container_port, engines=1):
+    """Engines in network namespaces of their own behind docker-proxy, with the arguments that Docker gives it."""
+    proxy = program(tmp_path, "docker-proxy")
+    published = ["-proto", "tcp", "-host-ip", "0.0.0.0", "-host-port", str(host_port)]
+    inside = ["-container-ip", "172.17.0.2", "-container-port", str(container_port)]
+    with ExitStack() as stack:
+        started = []
+        for _ in range(engines):
+            serve = [sys.executable, script(tmp_path, "vllm"), "serve", "a-model", "--port", str(container_port)]
+            unshared = Standin(["unshare", "-r", "-n", *serve], {}, executable=shutil.which("unshare"))
+            started.append(stack.enter_context(unshared))
+        stack.enter_context(
+            Standin([proxy, str(STANDIN), *published, *inside], {"listen": [["0.0.0.0", host_port]]}, executable=proxy)
+        )
+        yield started
+
+
+namespaces = pytest.mark.skipif(
+    shutil.which("unshare") is None or subprocess.run(["unshare", "-r", "-n", "true"]).returncode != 0,
+    reason="this user may not make network namespaces",
+)
+
+
+@namespaces
+def test_an_engine_in_a_container_is_reached_through_its_published_port(tmp_path):
+    port = free_port()
+    with docker(tmp_path, host_port=port, container_port=free_port()) as (engine,):
+        (endpoint,) = of(look(tmp_path), engine)
+        assert (endpoint.url, endpoint.pid) == (f"http://127.0.0.1:{port}", engine.pid)
+        assert "reached through" in endpoint.found_by
+
+
+@namespaces
+def test_a_configured_target_gets_the_process_in_the_container(tmp_path):
+    port = free_port()
+    with docker(tmp_path, host_port=port, container_port=free_port()) as (engine,):
+        target = Target(url=f"http://localhost:{port}", name="boxed")
+        endpoints = [e for e in look(tmp_path, target=(target,)) if e.url.endswith(f":{port}")]
+        assert [(e.name, e.pid) for e in endpoints] == [("boxed", engine.pid)]
+
+
+@namespaces
+def test_two_containers_with_the_same_inner_port_are_not_guessed_apart(tmp_path):
+    port = free_port()
+    with docker(tmp_path, host_port=port, container_port=free_port(), engines=2) as engines:
+        endpoints = look(tmp_path, ports=(port,))
+        assert of(endpoints, *engines) == []
+        assert [e.pid for e in endpoints if e.url == f"http://127.0.0.1:{port}"] == [None]
 
 
 def test_secrets_of_the_command_line_and_the_environment_are_left_out(tmp_path):
