@@ -22,6 +22,8 @@ from functools import lru_cache
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from collectors.redaction import redact_text
+
 Labels = tuple[tuple[str, str], ...]
 
 _SUFFIXES = ("_total", "_bucket", "_sum", "_count")
@@ -30,7 +32,7 @@ _SERIES = rb"[^\s{#]*(?:[ \t]*\{(?:[^\"}]|\"(?:[^\"\\]|\\.)*\")*\})?"
 _NAME = re.compile(rb"[A-Za-z_:][A-Za-z0-9_:]*")
 _WHOLE_SERIES = re.compile(_SERIES, re.DOTALL)
 _SAMPLE = re.compile(
-    rb"(" + _SERIES + rb")(?:(?<=\})|[ \t])[ \t]*([^\s#]+)(?:[ \t]+[^\s#]+)?(?:[ \t]+#[ \t].*)?", re.DOTALL
+    rb"(" + _SERIES + rb")(?:(?<=\})|[ \t])[ \t]*([^\s#]+)(?:[ \t]+[-+.\deE]+)?(?:[ \t]+#[ \t].*)?", re.DOTALL
 )
 
 
@@ -131,71 +133,84 @@ def parse(body: bytes, content_type: str, wanted: frozenset[str]) -> Exposition:
     the body is something else than metrics, such as an HTML page.
     """
     body = _unwrap(body)
-    names = _sample_names(wanted)
-    samples: dict[str, dict[Labels, float | None]] = {}
-    problems: list[str] = []
-    heads: dict[bytes, str | None] = {}  # text before the labels -> name under which it is wanted
-    damaged: set[str] = set()
-    readable = unreadable = 0
     lines = body.split(b"\n")
     tail = lines.pop()  # what follows the last line feed
     partial = _is_cut_off(body, tail, content_type)
     if tail.strip() and not partial:
         lines.append(tail)
-    last: str | None = None  # the wanted sample read last: its family may go on in what was cut off
-    for line in lines:
-        if line[:1] == b"#":
-            continue
-        key, _, number = line.rpartition(b" ")
-        head = key.partition(b"{")[0]
-        try:
-            name = heads[head]
-        except KeyError:
-            if not line.strip():
-                continue
-            resolved = _plain_name(head) if _number(number) is not None else None
-            if resolved is None:
-                resolved = _resolve(line)
-            if resolved is None:
-                unreadable += 1
-                if unreadable == 1:
-                    problems.append(f"a line that is no metric: {_excerpt(line)}")
-                continue
-            name = resolved if resolved in names else None
-            if _plain_name(head) is not None:
-                heads[head] = name
-            elif name is None:
-                readable += 1
-                continue
-        last = name
-        if name is None:
-            readable += 1
-            continue
-        labels = _labels(key)
-        value = _number(number)
-        if labels is None or value is None:
-            labels, value = _read_slowly(line)
-        if labels is None or value is None:
-            damaged.add(_family(name))
-            unreadable += 1
-            problems.append(f"a line of {name} could not be read: {_excerpt(line)}")
-            continue
-        readable += 1
-        rows = samples.setdefault(name, {})
-        if labels in rows:
-            damaged.add(_family(name))
-            problems.append(f"{name} has the same series twice")
-        rows[labels] = value if math.isfinite(value) else None
-    if not readable and (unreadable or (partial and body.lstrip()[:1] != b"#")):
+    reader = _Reader(_sample_names(wanted))
+    reader.read(lines)
+    if not reader.any_readable and (reader.any_unreadable or (partial and body.lstrip()[:1] != b"#")):
         raise MalformedExpositionError(f"the answer is no metrics text; it begins with {_excerpt(body)}")
     if partial:
-        problems.append("the answer was cut off; what could not be read whole is left out")
-        if last is not None:
-            damaged.add(_family(last))
-    for name in [name for name in samples if _family(name) in damaged]:
-        del samples[name]
-    families = frozenset(_family(_plain_name(head) or "") for head in heads)
-    return Exposition(samples, families, tuple(problems[:10]), partial)
+        reader.problems.append("the answer was cut off; what could not be read whole is left out")
+        if reader.last is not None:
+            reader.damaged.add(_family(reader.last))
+    samples = {name: rows for name, rows in reader.samples.items() if _family(name) not in reader.damaged}
+    families = frozenset(_family(_plain_name(head) or "") for head in reader.heads)
+    return Exposition(samples, families, tuple(reader.problems[:10]), partial)
+
+
+class _Reader:
+    """The state of reading one body, line by line."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        self.names = names  # wanted sample names
+        self.samples: dict[str, dict[Labels, float | None]] = {}
+        self.problems: list[str] = []
+        self.heads: dict[bytes, str | None] = {}  # text before the labels -> name under which it is wanted
+        self.damaged: set[str] = set()  # families of which something could not be read
+        self.last: str | None = None  # the wanted sample read last: its family may go on in what was cut off
+        self.any_readable = self.any_unreadable = False
+
+    def read(self, lines: list[bytes]) -> None:
+        """Take in whole lines."""
+        heads = self.heads
+        for line in lines:
+            if line[:1] == b"#":
+                continue
+            key, _, number = line.rpartition(b" ")
+            head = key.partition(b"{")[0]
+            name = heads[head] if head in heads else self._new_head(line, head, number)
+            self.last = name
+            if name is None:
+                continue
+            series, value = _parse_series(key), _number(number)
+            if series is None or value is None:
+                series, value = _read_slowly(line)
+            if series is None or value is None:
+                self._bad(line, name)
+                continue
+            rows = self.samples.setdefault(name, {})
+            if series[1] in rows:
+                self.damaged.add(_family(name))
+                self.problems.append(f"{name} has the same series twice")
+            rows[series[1]] = value if math.isfinite(value) else None
+
+    def _new_head(self, line: bytes, head: bytes, number: bytes) -> str | None:
+        """The wanted name of a line whose beginning was not seen before; None when nobody wants it."""
+        name = _plain_name(head)
+        if name is not None and (_number(number) is not None or _read_slowly(line)[1] is not None):
+            self.any_readable = True
+            self.heads[head] = wanted = name if name in self.names else None
+            return wanted
+        text = line.strip()
+        if text[:1] in (b"", b"#"):
+            return None
+        series, value = _read_slowly(line)
+        if series is not None and value is not None:
+            self.any_readable = True
+            return series[0] if series[0] in self.names else None
+        first = _plain_name(re.split(rb"[\s{]", text, maxsplit=1)[0])
+        self._bad(line, first if first in self.names else None)
+        return None
+
+    def _bad(self, line: bytes, name: str | None) -> None:
+        self.any_unreadable = True
+        if name is not None:
+            self.damaged.add(_family(name))
+        if len(self.problems) < 10:
+            self.problems.append(f"a line of {name or 'the answer'} could not be read: {_excerpt(line)}")
 
 
 def _unwrap(body: bytes) -> bytes:
@@ -211,14 +226,14 @@ def _unwrap(body: bytes) -> bytes:
             raise MalformedExpositionError("a JSON string came instead of metrics, and it is cut off") from error
         body = str(text).encode()
     elif start[:2] in (b'{"', b"{\n", b"[{", b"[]", b"{}") and _is_json(body):
-        raise MalformedExpositionError(f"a JSON document came instead of metrics: {_excerpt(body)}")
+        raise MalformedExpositionError("a JSON document came instead of metrics")
     return body.replace(b"\r\n", b"\n") if b"\r" in body else body
 
 
 def _is_json(body: bytes) -> bool:
     try:
         json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
@@ -255,25 +270,12 @@ def _plain_name(head: bytes) -> str | None:
     return normalise(head.decode("ascii")) if _NAME.fullmatch(head) else None
 
 
-def _resolve(line: bytes) -> str | None:
-    """The normalised metric name of a line of unusual form; None when the line is no sample."""
-    match = _SAMPLE.fullmatch(line.strip())
-    series = _parse_series(match[1]) if match and _number(match[2]) is not None else None
-    return series[0] if series else None
-
-
-def _labels(key: bytes) -> Labels | None:
-    """Labels of a line whose last word was taken off; None unless what is left is exactly one series."""
-    series = _parse_series(key)
-    return series[1] if series else None
-
-
-def _read_slowly(line: bytes) -> tuple[Labels | None, float | None]:
-    """Labels and value of a line with tabs, a timestamp or an exemplar."""
+def _read_slowly(line: bytes) -> tuple[tuple[str, Labels] | None, float | None]:
+    """Name, labels and value of a line with tabs, a timestamp, an exemplar or a quoted name."""
     match = _SAMPLE.fullmatch(line.strip())
     if match is None:
         return None, None
-    return _labels(match[1]), _number(match[2])
+    return _parse_series(match[1]), _number(match[2])
 
 
 @lru_cache(maxsize=16_384)
@@ -319,4 +321,4 @@ def _sum(values: Iterable[float | None]) -> float | None:
 
 
 def _excerpt(text: bytes) -> str:
-    return repr(text[:60].decode("utf-8", "replace"))
+    return repr(redact_text(text[:60].decode("utf-8", "replace")))

@@ -29,6 +29,7 @@ from collectors.http_errors import (
     TimedOutError,
     TooLargeError,
 )
+from collectors.redaction import redact_url
 from settings import CollectorSettings
 
 __all__ = [
@@ -161,7 +162,7 @@ class HttpClient:
                 "the request could not be sent: the URL or the API key contains characters that HTTP does not allow"
             ) from None
         except (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.UnsupportedProtocol) as error:
-            reason = str(error) or type(error).__name__
+            reason = str(error)[:100] or type(error).__name__
             raise ProtocolError(f"the answer to GET {path} broke off or is not HTTP ({reason})") from error
         finally:
             self._deadline.at = float("inf")
@@ -175,7 +176,7 @@ class HttpClient:
                 fields = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers}
                 if 300 <= response.status < 400 and "location" in fields:
                     raise RedirectedError(
-                        f"{url} redirects to {fields['location'][:200]!r}; redirects are not followed, "
+                        f"{url} redirects to {redact_url(fields['location'][:200])!r}; redirects are not followed, "
                         "so configure the address that answers itself"
                     )
                 body = self._read(response, fields)

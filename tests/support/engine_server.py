@@ -66,8 +66,7 @@ class EngineServer:
         self.answers = dict(answers)
         self.requests: list[tuple[str, str, dict[str, str]]] = []  # method, path, headers
         self._ended = threading.Event()
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, server))
-        self._http.daemon_threads = True
+        self._http = _Server(("127.0.0.1", 0), _handler(self, server))
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
 
     @property
@@ -97,6 +96,15 @@ class EngineServer:
     def wait_for_end(self, seconds: float | None = None) -> bool:
         """Wait until the server is being closed; how a hanging answer hangs."""
         return self._ended.wait(seconds)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that go away are part of what is tested; anything else is shown."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 def _handler(owner: EngineServer, server: str) -> type[BaseHTTPRequestHandler]:

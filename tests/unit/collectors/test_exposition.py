@@ -180,6 +180,17 @@ def test_unreadable_line_takes_its_family_and_nothing_else() -> None:
     assert any("line" in problem for problem in exposition.problems)
 
 
+@pytest.mark.parametrize("bad", ['m{e="0} 1', 'm{e="0"} one', "m", "m 1 2 3 4", 'm{e="0"} 1 x # y', "m{"])
+def test_unreadable_first_line_takes_its_family_too(bad: str) -> None:
+    exposition = read(f'  # comment\n\na 1\n{bad}\nm{{e="1"}} 2\n', "a", "m")
+    assert (exposition.value("a"), exposition.sum("m"), len(exposition.problems)) == (1, None, 1)
+
+
+def test_unreadable_line_of_something_else_is_no_harm() -> None:
+    exposition = read('b{e="0"} one\nm{e="1"} 2\n', "m")
+    assert (exposition.sum("m"), len(exposition.problems)) == (2, 1)
+
+
 def test_same_series_twice_is_a_problem() -> None:
     exposition = read('m{a="1",b="2"} 1\nm{b="2",a="1"} 3\n', "m")
     assert exposition.sum("m") is None
@@ -204,6 +215,7 @@ def test_empty_body_is_valid_and_empty() -> None:
         (b'{"error": {"message": "Not Found"}}', "JSON document"),
         (b'{"detail":"Not Found"}\n', "JSON document"),
         (b'"cut off', "JSON string"),
+        (b'[{"a":' * 100_000 + b"\n", "begins with"),
         (b"Not Found", "Not Found"),
         (b"404 page not found\n", "404 page"),
         (b"\x89PNG\r\n\x1a\n\x00\x00", "PNG"),
