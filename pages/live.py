@@ -10,11 +10,14 @@ from store.protocol import StoreError
 from views import data, empty, live
 from views.urlstate import BadRangeError, Window, frozen_window, live_window, share_link
 
-WINDOWS = {5: "5 min", 15: "15 min", 60: "60 min"}
-REFRESHES = {0: "off", 2: "2 s", 5: "5 s", 15: "15 s"}
+# The words of the URL (?window=15m&refresh=5s) and what they mean, in minutes and in seconds.
+WINDOWS = {"5m": 5, "15m": 15, "60m": 60}
+REFRESHES = {"off": 0, "2s": 2, "5s": 5, "15s": 15}
 
-st.title("Live", anchor=False)
-st.html('<p class="er-note">What is running, how fast, and who holds the memory?</p>')
+st.html(
+    '<div class="er-title"><h1>Live</h1>'
+    '<p class="er-note">What is running, how fast, and who holds the memory?</p></div>'
+)
 
 try:
     frozen = frozen_window(st.query_params)
@@ -29,27 +32,32 @@ try:
 except StoreError:
     known = {}  # the block below asks again and says why
 
-controls = st.container(horizontal=True, vertical_alignment="bottom", gap="medium")
-with controls:
-    chosen = st.multiselect(
-        "Engines", list(known), format_func=lambda key: known[key].label, key="engines", bind="query-params",
-        placeholder="all engines", width=320,
-    )  # fmt: skip
-    minutes = st.segmented_control(
-        "Window", list(WINDOWS), format_func=lambda m: WINDOWS[m], default=5, required=True, key="window",
-        bind="query-params", disabled=frozen is not None,
-    )  # fmt: skip
-    refresh = st.segmented_control(
-        "Refresh", list(REFRESHES), format_func=lambda s: REFRESHES[s], default=2, required=True, key="refresh",
-        bind="query-params", disabled=frozen is not None,
-    )  # fmt: skip
+
+def leave_frozen() -> None:
+    """Drop the time range from the URL."""
+    for name in ("from", "to"):
+        st.query_params.pop(name, None)
+
+
+with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+    chosen = st.multiselect("Engines", list(known), key="engines", bind="query-params", placeholder="all", width=320)
+    if frozen is None:
+        window_name = st.segmented_control(
+            "Window", list(WINDOWS), default="5m", required=True, key="window", bind="query-params"
+        )
+        refresh_name = st.segmented_control(
+            "Refresh", list(REFRESHES), default="2s", required=True, key="refresh", bind="query-params"
+        )
+        minutes, refresh = WINDOWS[window_name or "5m"], REFRESHES[refresh_name or "2s"]
+    else:
+        st.button("Back to live", icon=":material/play_arrow:", on_click=leave_frozen, key="back")
+        minutes, refresh = 5, 0
     share = st.popover("Copy link", icon=":material/link:", on_change="rerun", key="share")
-    updated = st.empty()
 
 
 def shown_window() -> Window:
     """The frozen range of the link, or the window that ends now."""
-    return frozen or live_window(minutes or 5, refresh or 2, datetime.now(UTC))
+    return frozen or live_window(minutes, refresh or 2, datetime.now(UTC))
 
 
 if share.open:
@@ -64,10 +72,9 @@ def draw() -> None:
     try:
         found = data.load_live(window)
     except StoreError as error:
-        updated.empty()
         empty.store_problem(error)
         return
-    live.draw_status(updated, window)
+    live.draw_status(window)
     if not found.engines:
         empty.no_engine()
     else:
@@ -75,4 +82,4 @@ def draw() -> None:
     live.draw_charts(found, chosen)
 
 
-st.fragment(draw, run_every=None if frozen or not refresh else refresh)()
+st.fragment(draw, run_every=refresh or None)()

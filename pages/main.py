@@ -1,4 +1,4 @@
-"""The router: every page, in its group, and what stands on all of them."""
+"""The router: every page, and what stands on all of them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import streamlit as st
 import access
 from views import palette
 
-STYLE = Path(__file__).parent.parent / "views" / "style.css"
+VIEWS = Path(__file__).parent.parent / "views"
 
-st.set_page_config(page_title="Engine Room", page_icon=":material/speed:", layout="wide")
-st.html(f"<style>{STYLE.read_text(encoding='utf-8')}\n{palette.style_classes()}</style>")
+# The icon is a file of ours: a named Material icon would be fetched from another host.
+st.set_page_config(page_title="Engine Room", page_icon=str(VIEWS / "icon.svg"), layout="wide")
+st.html(f"<style>{(VIEWS / 'style.css').read_text(encoding='utf-8')}\n{palette.style_classes()}</style>")
+st.logo(str(VIEWS / "logo.svg"), size="medium")
 page = st.navigation(
-    {
-        "Now": [st.Page("live.py", title="Live", icon=":material/monitoring:", url_path="live", default=True)],
-        "Data": [st.Page("sources.py", title="Sources", icon=":material/sensors:", url_path="sources")],
-    },
+    [
+        st.Page("live.py", title="Live", icon=":material/monitoring:", default=True),
+        st.Page("sources.py", title="Sources", icon=":material/sensors:", url_path="sources"),
+    ],
     position="top",
 )
 if not access.page_may_operate(st.context):

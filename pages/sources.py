@@ -9,21 +9,20 @@ import streamlit as st
 from store.protocol import StoreError
 from views import data, empty, formatting, states, tables
 
-REFRESHES = {0: "off", 5: "5 s", 15: "15 s"}
-PERIODS = {1: "1 h", 24: "24 h", 168: "7 d"}
+REFRESHES = {"off": 0, "5s": 5, "15s": 15}  # words of the URL, seconds
+PERIODS = {"1h": 1, "24h": 24, "7d": 168}  # words of the URL, hours
 
-st.title("Sources", anchor=False)
-st.html('<p class="er-note">Where every figure comes from, how well it arrives, and what is missing.</p>')
+st.html(
+    '<div class="er-title"><h1>Sources</h1>'
+    '<p class="er-note">Where every figure comes from, how well it arrives, and what is missing.</p></div>'
+)
 with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-    hours = st.segmented_control(
-        "Events of the last", list(PERIODS), format_func=lambda h: PERIODS[h], default=24, required=True, key="events",
-        bind="query-params",
-    )  # fmt: skip
+    period = st.segmented_control(
+        "Events of the last", list(PERIODS), default="24h", required=True, key="events", bind="query-params"
+    )
     refresh = st.segmented_control(
-        "Refresh", list(REFRESHES), format_func=lambda s: REFRESHES[s], default=5, required=True, key="refresh_sources",
-        bind="query-params",
-    )  # fmt: skip
-    updated = st.empty()
+        "Refresh", list(REFRESHES), default="5s", required=True, key="refresh", bind="query-params"
+    )
 
 
 def draw() -> None:
@@ -34,13 +33,12 @@ def draw() -> None:
         quantities = data.records("quantities")
         overview = data.records("overview", at=None)
         events = data.records(
-            "events", start=now - timedelta(hours=hours or 24), end=now + timedelta(seconds=1), limit=500
+            "events", start=now - timedelta(hours=PERIODS[period or "24h"]), end=now + timedelta(seconds=1), limit=500
         )
     except StoreError as error:
-        updated.empty()
         empty.store_problem(error)
         return
-    updated.markdown(f":small[updated {formatting.clock(now, now)}]")
+    st.html(f'<p class="er-note er-updated">updated {formatting.clock(now, now)}</p>')
     labels = {str(row["engine_id"]): str(row["label"]) for row in overview}
 
     for row in tables.attention(sources):
@@ -55,7 +53,7 @@ def draw() -> None:
             column_config={
                 **{
                     name: st.column_config.NumberColumn(format="%.1f")
-                    for name in ("took (ms)", "late (ms)", "latest in 10 min (ms)", "every (s)")
+                    for name in ("took (ms)", "late (ms)", "most late in 10 min (ms)", "every (s)")
                 },
                 "detail": st.column_config.TextColumn(width="large"),
                 "found by": st.column_config.TextColumn(width="medium"),
@@ -76,7 +74,7 @@ def draw() -> None:
     if events:
         st.dataframe(tables.event_frame(events), hide_index=True, key="event_table")
     else:
-        st.markdown(f"Nothing happened in the last {PERIODS[hours or 24]}.")
+        st.markdown(f"Nothing happened in the last {period}.")
 
 
-st.fragment(draw, run_every=refresh or None)()
+st.fragment(draw, run_every=REFRESHES[refresh or "5s"] or None)()

@@ -21,6 +21,7 @@ Row = Mapping[str, Any]
 TITLES = {"vllm": "vLLM", "llama.cpp": "llama.cpp", "sglang": "SGLang", "tgi": "TGI", "ollama": "Ollama"}
 QUANTITY_TITLES = {quantity.name: quantity.title for quantity in QUANTITIES}
 GONE = frozenset({EngineState.STOPPED, EngineState.UNREACHABLE})
+ANSWERING = frozenset({EngineState.READY, EngineState.BUSY, EngineState.METRICS_DISABLED})
 LONG_GONE = timedelta(hours=24)
 METHODS = {
     "nvml_process": "the driver's own figure for the engine's processes (NVML)",
@@ -121,15 +122,18 @@ def _figures(row: Row, data: LiveData, sparks: Mapping[str, Sequence[float | Non
         ("host memory", _memory(row, "host_memory_bytes", "host_memory_method", data)),
         ("CPU", _cpu(row)),
     ]
+    if row.get("state") not in ANSWERING:  # the sentence says why; what is known all the same stays
+        cells = [cell for cell in cells if "<b>" in cell[1]]
+        rates = ""
     listed = "".join(f"<dt>{label}</dt><dd>{value}</dd>" for label, value in cells)
-    return f'<div class="er-rates">{rates}</div><dl>{listed}</dl>'
+    return f'<div class="er-rates">{rates}</div><dl>{listed}</dl>' if rates else f"<dl>{listed}</dl>"
 
 
 def absent(row: Row, data: LiveData, quantity: str) -> str:
     """Why a quantity has no value now: what the engine does not offer, has switched off, or has not told yet."""
     offer = data.offers.get((str(row["engine_id"]), quantity))
     engine = title_of(row["kind"])
-    if row.get("state") not in (EngineState.READY, EngineState.BUSY, None):
+    if row.get("state") == EngineState.BUSY:
         return tip("no figure", look(row.get("state")).meaning)
     if offer is None:
         return tip("not known yet", "no sample has told whether the engine offers it")

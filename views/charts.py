@@ -18,6 +18,7 @@ from views.palette import NEUTRAL, Series, dash_of, key_of
 
 PANEL_HEIGHT = 92
 AXIS_WIDTH = 46
+DEVICE_DASHES = {"solid": [1, 0], "dashed": [7, 3], "dotted": [2, 2], "dash-dotted": [9, 3, 2, 3]}
 Shape = Literal["lines", "requests", "parts", "devices", "total"]
 
 
@@ -40,7 +41,7 @@ ENGINE_PANELS = (
     Panel("requests", "Requests: running solid, waiting dashed", "requests", "requests", "engine", "run"),
 )
 HOST_PANELS = (
-    Panel("host_memory", "Host memory in use, dashed line: installed", "GiB", "total", "host", "mem"),
+    Panel("host_memory", "Host memory in use", "GiB", "total", "host", "mem"),
     Panel("host_cpu", "Host CPU, all cores", "%", "total", "host", "cpu"),
 )
 
@@ -50,14 +51,26 @@ def device_panels(devices: tuple[tuple[str, str], ...]) -> tuple[Panel, ...]:
     if not devices:
         return ()
     memory = tuple(
-        Panel(f"memory_{key}", f"{name}: memory by holder, dashed line: installed", "GiB", "parts", "parts", "hi", key)
-        for key, name in devices
+        Panel(f"memory_{key}", f"{name} memory by holder", "GiB", "parts", "parts", "hi", key) for key, name in devices
     )
     return (
         *memory,
-        Panel("utilisation", "GPU utilisation", "%", "devices", "device", "util"),
-        Panel("power", "GPU power", "W", "devices", "device", "power"),
+        Panel("utilisation", f"GPU utilisation{_dash_words(devices)}", "%", "devices", "device", "util"),
+        Panel("power", f"GPU power{_dash_words(devices)}", "W", "devices", "device", "power"),
     )
+
+
+def panels_of(engines: tuple[Series, ...], devices: tuple[tuple[str, str], ...]) -> tuple[Panel, ...]:
+    """The charts of a stack from top to bottom; none of engines where there is no engine."""
+    return (ENGINE_PANELS if engines else ()) + device_panels(devices) + HOST_PANELS
+
+
+def _dash_words(devices: tuple[tuple[str, str], ...]) -> str:
+    """Which line is which device; the tooltip tells it too, also when there are more devices than patterns."""
+    if len(devices) == 1:
+        return ""
+    words = (f"{name} {word}" for (_, name), word in zip(devices, DEVICE_DASHES, strict=False))
+    return ": " + ", ".join(words)
 
 
 def alt_text(panels: tuple[Panel, ...], engines: tuple[Series, ...], minutes: float) -> str:
@@ -75,7 +88,7 @@ def live_spec(engines: tuple[Series, ...], devices: tuple[tuple[str, str], ...],
     Parameters: the engines drawn, in the order of their places; `(device key, name)` pairs; the width of
     one crosshair step in seconds (a step shows the mean of the samples in it).
     """
-    panels = ENGINE_PANELS + device_panels(devices) + HOST_PANELS
+    panels = panels_of(engines, devices)
     charts = [
         _panel(panel, engines, devices, grid_seconds, first=n == 0, last=n == len(panels) - 1)
         for n, panel in enumerate(panels)
@@ -109,7 +122,7 @@ def _panel(
     *,
     first: bool,
     last: bool,
-) -> alt.LayerChart:
+) -> alt.LayerChart | alt.FacetChart:
     data = alt.Chart(alt.NamedData(panel.dataset))
     if panel.device is not None:
         data = data.transform_filter(f"datum.d === '{panel.device}'")
@@ -124,7 +137,12 @@ def _panel(
     )
     x = alt.X("ts:T", title=None, scale=alt.Scale(type="utc"))
     y_axis = alt.Axis(tickCount=3, minExtent=AXIS_WIDTH, maxExtent=AXIS_WIDTH, format=",.6~g")
-    y = alt.Y(f"{panel.field}:Q", title=panel.unit, axis=y_axis, scale=alt.Scale(zero=True, nice=True))
+    y = alt.Y(
+        f"{panel.field}:Q",
+        title=panel.unit,
+        axis=y_axis,
+        scale=alt.Scale(domain=[0, 100]) if panel.unit == "%" else alt.Scale(zero=True, nice=True),
+    )
     window = (
         alt.Chart(alt.NamedData("window"))
         .mark_point(opacity=0, size=1)
@@ -133,10 +151,8 @@ def _panel(
     drawn, keys = _marks(panel, engines, devices, data, x, y)
     crosshair = _crosshair(panel, keys, data, grid_seconds)
     height = PANEL_HEIGHT if panel.shape != "parts" else PANEL_HEIGHT + 8
-    layers: alt.LayerChart = alt.layer(window, *drawn, crosshair, *_event_marks(x, arrow=first)).properties(
-        height=height, title=panel.title
-    )
-    return layers
+    marks = alt.layer(window, *drawn, crosshair, *_event_marks(x, arrow=first))
+    return marks.properties(height=height, title=panel.title)
 
 
 def _marks(
@@ -173,12 +189,11 @@ def _marks(
                 *engine_keys,
                 ("other", "other processes"),
                 ("driver", "driver and unattributed"),
-                ("total", "installed"),
             ]
         case "devices":
             kinds = alt.StrokeDash(
                 "d:N",
-                scale=alt.Scale(domain=[key for key, _ in devices], range=[[1, 0], [7, 3], [2, 2], [9, 3, 2, 3]]),
+                scale=alt.Scale(domain=[key for key, _ in devices], range=list(DEVICE_DASHES.values())),
                 legend=None,
             )
             band = data.mark_area(opacity=0.15, color=NEUTRAL).encode(
@@ -192,7 +207,7 @@ def _marks(
             )
             line = data.mark_line(strokeWidth=1.6, color=NEUTRAL).encode(x=x, y=y)
             limit = [_limit(data, x)] if panel.key == "host_memory" else []
-            return [band, line, *limit], [("all", panel.title.split(",")[0])]
+            return [band, line, *limit], [("all", panel.title)]
 
 
 _REQUESTS = (("run", "running"), ("wait", "waiting"))
@@ -232,6 +247,7 @@ def _crosshair(panel: Panel, keys: list[tuple[str, str]], data: alt.Chart, grid_
                 k="datum.s + '_' + datum.what"
             )
         case "parts":
+            rows = rows.transform_filter("datum.s !== 'total'")
             rows = rows.transform_calculate(k="datum.s", v="isValid(datum.hi) ? datum.hi - datum.lo : null")
         case "devices":
             rows = rows.transform_calculate(k="datum.d", v=f"datum.{panel.field}")
@@ -240,8 +256,10 @@ def _crosshair(panel: Panel, keys: list[tuple[str, str]], data: alt.Chart, grid_
         case _:
             rows = rows.transform_calculate(k="datum.s", v=f"datum.{panel.field}")
     rows = rows.transform_filter("isValid(datum.v)").transform_pivot("k", value="v", groupby=["at"], op="mean")
+    # A holder that is missing where the driver's part is known holds nothing on that device.
+    missing = "isValid(datum.driver) ? 'nothing' : 'not known'" if panel.shape == "parts" else "'not known'"
     texts = {
-        f"t{n}": f"isValid(datum['{key}']) ? format(datum['{key}'], ',.4~r') + ' {panel.unit}' : 'not known'"
+        f"t{n}": f"isValid(datum['{key}']) ? format(datum['{key}'], ',.4~r') + ' {panel.unit}' : {missing}"
         for n, (key, _) in enumerate(keys)
     }
     when = f"utcFormat(datum.at - {step / 2:g}, '%Y-%m-%d %H:%M:%S') + ' UTC, mean over {grid_seconds:g} s'"
@@ -261,9 +279,12 @@ _AT_POINTER = alt.condition(alt.selection_point(name="hover"), alt.value(0.65), 
 def _event_marks(x: alt.X, *, arrow: bool) -> list[alt.Chart]:
     """A vertical rule for each event, with its text on hover; in the first panel a triangle at the top to aim at."""
     events = alt.Chart(alt.NamedData("events"))
+    drawn = alt.condition("datum.text !== ''", alt.value(1), alt.value(0))
     tips = [alt.Tooltip("when:N", title="event at"), alt.Tooltip("text:N", title="what happened")]
-    marks = [events.mark_rule(strokeWidth=1.2, strokeDash=[2, 3], color=NEUTRAL).encode(x=x, tooltip=tips)]
+    marks = [
+        events.mark_rule(strokeWidth=1.2, strokeDash=[2, 3], color=NEUTRAL).encode(x=x, tooltip=tips, opacity=drawn)
+    ]
     if arrow:
-        aim = events.mark_point(shape="triangle-down", filled=True, size=90, opacity=1, color=NEUTRAL)
-        marks.append(aim.encode(x=x, y=alt.value(4), tooltip=tips))
+        aim = events.mark_point(shape="triangle-down", filled=True, size=90, color=NEUTRAL)
+        marks.append(aim.encode(x=x, y=alt.value(4), tooltip=tips, opacity=drawn))
     return marks

@@ -106,7 +106,7 @@ def load_live(window: Window) -> LiveData:
         events=records("events", **span, limit=200),
         engine_series=query("engine_series", **span, points=points_for(len(engines))),
         device_series=query("device_series", **span, points=points_for(2 * len(devices))),
-        device_memory_series=query("device_memory_series", **span, points=points_for(4 * len(devices)) // 2),
+        device_memory_series=query("device_memory_series", **span, points=points_for(2 * len(devices))),
         host_series=query("host_series", **span, points=MOST_POINTS),
     )
 

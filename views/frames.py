@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -111,12 +111,7 @@ def memory_frame(
             "size": _column(table, "memory_bytes", 1 / GIB).astype("float64"),
         }
     ).dropna(subset=["d"])
-    frame = frame.groupby(["d", "ts", "s"], as_index=False, observed=True).agg(
-        size=("size", lambda v: v.sum(min_count=1))
-    )
-    frame = frame.assign(order=frame["s"].map(order)).sort_values(["d", "ts", "order"], kind="stable")
-    frame["hi"] = frame.groupby(["d", "ts"])["size"].cumsum()
-    frame["lo"] = frame["hi"] - frame["size"]
+    stacked = _stacked(frame, sorted(set(keys), key=lambda key: order.get(key, 0)))
     ends = [milliseconds(window.start), milliseconds(window.end)]
     limits = pd.DataFrame(
         [
@@ -127,21 +122,48 @@ def memory_frame(
         ],
         columns=["ts", "d", "s", "lo", "hi"],
     )
-    stacked = frame[["ts", "d", "s", "lo", "hi"]]
-    both = pd.concat([stacked, limits], ignore_index=True) if len(limits) else stacked
+    # Each area of each device has a point, if only an invisible one: Vega warns of areas without any.
+    there = set(zip(stacked["d"], stacked["s"], strict=True))
+    first_engine = min(engines.values(), key=lambda series: series.place).key if engines else "other"
+    points = pd.DataFrame(
+        [
+            {"ts": ends[0], "d": device, "s": key, "lo": 0.0, "hi": 0.0}
+            for device in devices.values()
+            for key in {first_engine, "other", "driver"}
+            if (device, key) not in there
+        ],
+        columns=["ts", "d", "s", "lo", "hi"],
+    )
+    both = pd.concat([part for part in (stacked, limits, points) if len(part)] or [points], ignore_index=True)
     return both.astype({"ts": "float64", "d": "category", "s": "category", "lo": "float32", "hi": "float32"})
 
 
+def _stacked(frame: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
+    """
+    Bounds of the parts of each device and time, stacked in `order`.
+
+    A holder that is missing from a list of processes holds nothing then (0); where the device itself has
+    no sample, nothing is known (NaN, so that the areas break). Every time has a row for the driver's part.
+    """
+    if frame.empty:
+        return pd.DataFrame(columns=["ts", "d", "s", "lo", "hi"])
+    wide = frame.pivot_table(index=["d", "ts"], columns="s", values="size", aggfunc="sum", min_count=1, dropna=False)
+    at = pd.MultiIndex.from_frame(frame.loc[frame["s"] == "driver", ["d", "ts"]].drop_duplicates())
+    wide = wide.reindex(index=at, columns=[key for key in order if key in wide.columns])
+    sizes = wide.fillna(0.0).where(wide["driver"].notna(), np.nan)
+    highs = sizes.cumsum(axis=1)
+    long = pd.DataFrame({"hi": highs.stack(), "lo": (highs - sizes).stack()}).reset_index(names=["d", "ts", "s"])
+    most = cast("pd.Series[float]", sizes.groupby(level="d").max().stack())
+    held = set(most[most > 0].index.to_flat_index())
+    held |= {(device, "driver") for device in at.get_level_values("d")}
+    return long[[pair in held for pair in zip(long["d"], long["s"], strict=True)]]
+
+
 def event_frame(events: Sequence[Mapping[str, Any]], window: Window) -> pd.DataFrame:
-    """Events inside the window: time, text, and the time as text."""
+    """Events inside the window: time, text, and the time as text. Without any, one that is not drawn (no text)."""
     inside = [event for event in events if window.start <= event["ts"] <= window.end]
-    return pd.DataFrame(
-        {
-            "ts": pd.Series([milliseconds(event["ts"]) for event in inside], dtype="float64"),
-            "text": pd.Series([str(event["text"]) for event in inside], dtype="str"),
-            "when": pd.Series([formatting.clock(event["ts"]) for event in inside], dtype="str"),
-        }
-    )
+    rows = [(milliseconds(event["ts"]), str(event["text"]), formatting.clock(event["ts"])) for event in inside]
+    return pd.DataFrame(rows or [(milliseconds(window.start), "", "")], columns=["ts", "text", "when"])
 
 
 def _chosen(frame: pd.DataFrame, key: str) -> pd.DataFrame:

@@ -8,7 +8,6 @@ from html import escape
 
 import pyarrow as pa
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from views import cards, charts, data, formatting, frames, palette
 from views.data import LiveData
@@ -33,15 +32,13 @@ def _series(found: LiveData) -> dict[str, Series]:
     )
 
 
-def draw_status(slot: DeltaGenerator, window: Window) -> None:
-    """When the figures were read, or which range is frozen and how to leave it."""
+def draw_status(window: Window) -> None:
+    """When the figures were read, or which range is frozen."""
     if window.live:
-        slot.markdown(f":small[updated {formatting.clock(window.end, window.end)}]")
+        text = f"updated {formatting.clock(window.end, window.end)}"
     else:
-        slot.markdown(
-            f":small[**frozen** {formatting.clock(window.start)} to {formatting.clock(window.end, window.start)} "
-            "\N{MIDDLE DOT} [back to live](./live)]"
-        )
+        text = f"<b>frozen</b> {formatting.clock(window.start)} to {formatting.clock(window.end, window.start)}"
+    st.html(f'<p class="er-note er-updated">{text}</p>')
 
 
 def draw_cards(found: LiveData, chosen: Sequence[str]) -> None:
@@ -49,7 +46,7 @@ def draw_cards(found: LiveData, chosen: Sequence[str]) -> None:
     engines = _series(found)
     rows = [row for row in found.engines if not chosen or row["engine_id"] in chosen]
     old = [row for row in rows if cards.is_long_gone(row, found.window.end)]
-    now = [row for row in rows if row not in old]
+    now = sorted((row for row in rows if row not in old), key=lambda row: row.get("state") in cards.GONE)
 
     def html(these: Sequence[cards.Row]) -> str:
         made = (cards.card(row, engines[row["engine_id"]], found, _sparks(found, row["engine_id"])) for row in these)
@@ -73,7 +70,7 @@ def draw_charts(found: LiveData, chosen: Sequence[str]) -> None:
     """All charts on one time axis, and their data as CSV. A host without GPU is told in one line."""
     engines = {key: series for key, series in _series(found).items() if not chosen or key in chosen}
     devices = {str(row["device_id"]): f"d{place}" for place, row in enumerate(found.devices)}
-    names = tuple((f"d{place}", f"GPU {row['index']}, {row['name']}") for place, row in enumerate(found.devices))
+    names = tuple((f"d{place}", f"GPU {row['index']}") for place, row in enumerate(found.devices))
     if not found.devices:
         st.html(f'<p class="er-note"><b>No GPU on this host:</b> {escape(cards.no_gpu_reason(found))}</p>')
     window = found.window
@@ -91,14 +88,13 @@ def draw_charts(found: LiveData, chosen: Sequence[str]) -> None:
         datasets["device"] = frames.device_frame(found.device_series, devices)
         datasets["parts"] = frames.memory_frame(found.device_memory_series, _series(found), devices, totals, window)
     with st.container(key="charts"):
-        st.html(_legend(shown, with_devices=bool(devices)))
-        panels = charts.ENGINE_PANELS + charts.device_panels(names) + charts.HOST_PANELS
+        st.html(_legend(shown, found.devices))
         st.vega_lite_chart(
             None,
             {**spec, "datasets": datasets},
             key=f"live-{len(shown)}-{len(names)}",
             width="stretch",
-            alt=charts.alt_text(panels, shown, window.seconds / 60),
+            alt=charts.alt_text(charts.panels_of(shown, names), shown, window.seconds / 60),
         )
     _draw_downloads(found, frozenset(engines))
 
@@ -127,13 +123,18 @@ DOWNLOADS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 
 
-def _legend(engines: Sequence[Series], *, with_devices: bool) -> str:
+def _legend(engines: Sequence[Series], devices: data.Records) -> str:
     """What the lines and areas are, above the charts."""
     entries = [f"<span>{palette.swatch(series)}{escape(series.label)}</span>" for series in engines]
-    if with_devices:
+    if devices:
         for key, name in (("other", "other processes"), ("driver", "driver and unattributed")):
             box = f'<i class="er-box" style="opacity:{charts.REST_OPACITY[key]}"></i>'
             entries.append(f"<span>{box}{name}</span>")
+    entries.append(f"<span>{palette.limit_swatch()}installed memory</span>")
+    entries += [
+        f"<span>GPU {row['index']}: {escape(str(row['name']))}, {formatting.size(row.get('memory_total_bytes'))}</span>"
+        for row in devices
+    ]
     return f'<div class="er-legend">{"".join(entries)}</div>'
 
 

@@ -81,6 +81,12 @@ def swatch(series: Series) -> str:
     return f'<span class="er-swatch {series.css_class}" style="{mask(line, 28, 6)}" aria-hidden="true"></span>'
 
 
+def limit_swatch() -> str:
+    """A short piece of the dashed line that marks an installed capacity, as HTML."""
+    line = '<path stroke-width="3" stroke-dasharray="4 3" d="M0 3H28"/>'
+    return f'<span class="er-swatch er-neutral" style="{mask(line, 28, 6)}" aria-hidden="true"></span>'
+
+
 def style_classes() -> str:
     """CSS of the classes `er-c0` ... for both themes, from the theme's own colour lists."""
     light = _colours("theme.light.chartCategoricalColors")

@@ -28,12 +28,12 @@ def source_frame(rows: Sequence[Row], now: datetime) -> pd.DataFrame:
                 "last sample": _last_sample(row, now),
                 "took (ms)": _scaled(row.get("duration_seconds"), 1000),
                 "late (ms)": _scaled(row.get("lateness_seconds"), 1000),
-                "latest in 10 min (ms)": _scaled(row.get("lateness_max_10m_seconds"), 1000),
+                "most late in 10 min (ms)": _scaled(row.get("lateness_max_10m_seconds"), 1000),
                 "every (s)": row.get("interval_seconds"),
                 "errors in 10 min": row.get("errors_10m"),
                 "samples in 10 min": row.get("samples_10m"),
-                "found by": row.get("found_by"),
-                "detail": row.get("detail"),
+                "found by": row.get("found_by") or "",
+                "detail": row.get("detail") or "",
             }
             for row in ordered
         ]

@@ -73,7 +73,7 @@ def share_link(page_url: str, window: Window, engines: Sequence[str]) -> str:
     parts = urlsplit(page_url)
     query: list[tuple[str, str]] = [("engines", name) for name in engines]
     query += [("from", _iso(window.start)), ("to", _iso(window.end))]
-    return urlunsplit((parts.scheme, parts.netloc, parts.path, urlencode(query), ""))
+    return urlunsplit((parts.scheme, parts.netloc, parts.path or "/", urlencode(query), ""))
 
 
 def _iso(moment: datetime) -> str:

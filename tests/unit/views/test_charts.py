@@ -35,7 +35,7 @@ def test_one_specification_serves_every_refresh():
 
 def test_every_chart_names_its_unit_and_the_last_one_the_time_zone():
     spec = charts.live_spec(ENGINES, DEVICES, 2.0)
-    panels = charts.ENGINE_PANELS + charts.device_panels(DEVICES) + charts.HOST_PANELS
+    panels = charts.panels_of(ENGINES, DEVICES)
     assert len(spec["vconcat"]) == len(panels)
     for panel, chart in zip(panels, spec["vconcat"], strict=True):
         titles = {layer["encoding"]["y"].get("title") for layer in chart["layer"] if "y" in layer["encoding"]}
