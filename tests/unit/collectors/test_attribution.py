@@ -151,6 +151,20 @@ def test_a_process_that_began_since_counts_from_its_start(tmp_path, table):
         assert row.cpu_cores * (end - begin) >= 0.29
 
 
+def test_what_an_old_process_used_before_it_was_seen_is_not_counted():
+    """It has been running for an hour by its start, so its CPU time (times(2)) is not of this window."""
+    pid, usage = os.getpid(), TreeUsage()
+    assert sum(os.times()[:2]) > 0.1
+    with Standin([sys.executable, str(STANDIN)], {}) as root:
+        top = Process(root.pid, 1, "vllm", ("vllm",), time.time() - 7200)
+        late = Process(pid, root.pid, "python", ("python",), time.time() - 3600)
+        engines = [EngineRoot("a", "e1", root.pid)]
+        usage.rows(now(), 100.0, "host-a", engines, ProcessSnapshot({root.pid: top}))
+        (row,) = usage.rows(now(), 101.0, "host-a", engines, ProcessSnapshot({root.pid: top, pid: late}))
+        assert row.process_count == 2
+        assert row.cpu_cores < 0.1
+
+
 def test_another_process_with_the_same_pid_starts_from_nothing():
     """Pids are used again: the first life had used more CPU than the second. Written by hand, see test_processes."""
     pid = os.getpid()

@@ -112,7 +112,8 @@ def clock():
 
 @pytest.fixture
 def http():
-    with HttpClient(CollectorSettings(request_timeout_seconds=20)) as client:
+    """More patient than any test: what hangs, hangs until its test ends."""
+    with HttpClient(CollectorSettings(request_timeout_seconds=90)) as client:
         yield client
 
 

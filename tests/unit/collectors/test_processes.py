@@ -107,6 +107,26 @@ def test_a_process_that_became_another_program_is_seen_as_that(tmp_path, table):
         shell.wait()
 
 
+def test_a_new_command_line_under_the_same_name_is_seen_while_the_process_is_young(tmp_path, table):
+    """A shell that executes a shell: pid, start and name stay (execve(2)), only the command line is another."""
+    ready, go, end = tmp_path / "ready", tmp_path / "go", tmp_path / "end"
+    os.mkfifo(go)
+    os.mkfifo(end)
+    commands = f"echo > {ready}; read line < {go}; exec sh -c 'read line < {end}' vllm-serve"
+    shell = subprocess.Popen(["sh", "-c", commands])
+    try:
+        until(ready.exists)
+        before = table.snapshot().get(shell.pid)
+        go.write_text("on\n")
+        until(lambda: Path(f"/proc/{shell.pid}/cmdline").read_bytes().endswith(b"\0vllm-serve\0"), what="the exec")
+        after = table.snapshot().get(shell.pid)
+        assert (after.name, after.start) == (before.name, before.start)
+        assert after.arguments[-1] == "vllm-serve"
+    finally:
+        shell.kill()
+        shell.wait()
+
+
 def test_an_ended_process_is_gone_from_the_next_snapshot_and_stays_in_the_old_one(table):
     process = standin({})
     before = table.snapshot()
