@@ -22,6 +22,7 @@ import structlog
 
 from settings import Settings
 from store import address
+from store.protocol import StoreError
 
 log = structlog.get_logger(__name__)
 
@@ -42,9 +43,18 @@ class CollectorLock:
     _file: IO[str] | None = None
 
     def acquire(self) -> None:
-        """Take the lock or raise `AlreadyRunningError`, naming who holds it."""
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle = self.path.open("a+", encoding="utf-8")
+        """
+        Take the lock. Raises `AlreadyRunningError`, naming who holds it, or `StoreError` when the folder
+        can't be made or written.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle = self.path.open("a+", encoding="utf-8")
+        except OSError as failed:
+            raise StoreError(
+                f"The data folder {self.path.parent.parent} can't be used: {failed.strerror} ({failed.filename}). "
+                "Make it writable for this user, or name another one with ENGINE_ROOM_DATA."
+            ) from failed
         # Somebody who only asks for the holder has the lock for an instant: try again before giving up.
         tries = 4
         while not (held := _lock(handle)) and (tries := tries - 1):

@@ -95,11 +95,11 @@ def probe(target: Target, settings: Settings) -> Probed | str:
     """Identify and sample one endpoint; a sentence that says what answered instead when no engine did."""
     with HttpClient(settings.collector) as http:
         endpoint = _with_process(Endpoint(url=target.url, found_by="command line", api_key=target.api_key), settings)
-        for adapter in ADAPTERS:
-            identity = adapter.identify(endpoint, http)
-            if identity is not None:
-                return Probed(endpoint, adapter, identity, adapter.sample(endpoint, http, histograms=True))
         try:
+            for adapter in ADAPTERS:
+                identity = adapter.identify(endpoint, http)
+                if identity is not None:
+                    return Probed(endpoint, adapter, identity, adapter.sample(endpoint, http, histograms=True))
             answer = http.get(endpoint, "/")
         except HttpError as failed:
             return str(failed)

@@ -13,7 +13,7 @@ import json
 import re
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -70,8 +70,8 @@ class Registry:
         self._lock = threading.Lock()
         self._lives: dict[str, _Life] = {}
         for row in known:
-            engine = Engine(**{name: row[name] for name in Engine.__dataclass_fields__})
-            epoch = Epoch(**{name: row[name] for name in Epoch.__dataclass_fields__})
+            engine = Engine(**{column.name: row[column.name] for column in fields(Engine)})
+            epoch = Epoch(**{column.name: row[column.name] for column in fields(Epoch)})
             self._lives[engine.engine_id] = _Life(engine, epoch)
 
     def engines(self) -> list[Engine]:
