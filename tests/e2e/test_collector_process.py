@@ -36,6 +36,11 @@ def port_of(url: str) -> int:
     return int(url.rsplit(":", 1)[1])
 
 
+def complete_until(url: str, stop: threading.Event) -> None:
+    while not stop.is_set():
+        complete(url, "x", 8)
+
+
 def test_the_store_counts_what_the_client_received(llama: str, tmp_path: Path) -> None:
     with running_collector(tmp_path, port_of(llama)) as collector:
         until(lambda: (collector.engine(llama) or {}).get("state") == "ready", what="the engine to be found ready")
@@ -120,7 +125,7 @@ def test_kill_9_loses_nothing_that_was_acknowledged(llama: str, tmp_path: Path) 
         with running_collector(tmp_path, port_of(llama)) as collector:
             until(lambda: (collector.engine(llama) or {}).get("state") == "ready", what="the engine to be found")
             stop = threading.Event()
-            load = threading.Thread(target=lambda: [complete(llama, "x", 8) for _ in iter(stop.is_set, True)])
+            load = threading.Thread(target=complete_until, args=(llama, stop))
             load.start()
             status = until(
                 lambda: s if (s := collector.rows("status")[0])["rows_engine_sample"] > 5 else None, what="samples"

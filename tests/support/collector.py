@@ -14,7 +14,6 @@ from typing import Any
 from settings import CollectorSettings, Settings
 from store.client import StoreClient
 from store.protocol import StoreUnavailableError
-
 from tests.support.wait import until
 
 ROOT = Path(__file__).resolve().parents[2]

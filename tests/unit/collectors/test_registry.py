@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+
 from collectors.engines import ADAPTERS
 from collectors.engines.base import Endpoint, EngineReading, Identity, Reading
 from collectors.registry import Registry, engine_id_of, short_model_name
