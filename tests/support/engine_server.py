@@ -37,6 +37,7 @@ class Answer:
     - `stall`: sends the headers and half of the body, then nothing
     - `truncate`: promises the whole body, sends half of it and closes
     - `close`: closes without an answer
+    - `close_first`: closes the first time, answers as written from then on
     - `garbage`: answers with bytes that are no HTTP
     """
 
@@ -125,6 +126,9 @@ def _handler(owner: EngineServer, server: str) -> type[BaseHTTPRequestHandler]:
             owner.requests.append((self.command, self.path, {k.lower(): v for k, v in self.headers.items()}))
             missing = Answer(404, b'{"detail":"Not Found"}')
             answer = owner.answers.get(self.path, missing)
+            if answer.behaviour == "close_first" and owner.paths.count(self.path) == 1:
+                self.close_connection = True
+                return
             with contextlib.suppress(ConnectionError):
                 self.answer(answer)
 

@@ -60,6 +60,15 @@ def test_connection_is_kept_and_a_closed_one_is_replaced(http: HttpClient) -> No
         assert [http.get(endpoint(server.url), "/a").body for _ in range(3)] == [b"2"] * 3
 
 
+def test_connection_closed_in_the_moment_of_use_is_tried_once_more(http: HttpClient) -> None:
+    # A server may close an idle connection at any time (RFC 9112, 9.3.1); a GET may then be repeated.
+    with EngineServer({"/a": Answer(body=b"1", behaviour="close_first"), "/b": Answer(behaviour="close")}) as server:
+        assert http.get(endpoint(server.url), "/a").body == b"1"
+        with pytest.raises(ProtocolError):
+            http.get(endpoint(server.url), "/b")
+        assert server.paths == ["/a", "/a", "/b", "/b"]
+
+
 def test_key_goes_only_to_its_endpoint(http: HttpClient) -> None:
     with EngineServer({"/a": Answer()}) as mine, EngineServer({"/a": Answer()}) as other:
         http.get(endpoint(mine.url, "sesame"), "/a")
