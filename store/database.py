@@ -36,7 +36,8 @@ def translate(path: Path, error: duckdb.Error) -> StoreError:
             f"{path} was written by a newer DuckDB than {duckdb.__version__} and was left untouched. "
             f"Update Engine Room's requirements. DuckDB said: {text}"
         )
-    if isinstance(error, duckdb.IOException) and "not a valid DuckDB database file" in text:
+    # A file of SQLite makes DuckDB ask for the extension that would read it.
+    if isinstance(error, duckdb.IOException) and ("not a valid DuckDB database file" in text or "xtension" in text):
         return StoreError(
             f"{path} is no DuckDB database, or its beginning is damaged. It was left as it is: move it aside "
             f"(Engine Room then starts a new file) or bring back a copy. DuckDB said: {text}"

@@ -26,10 +26,17 @@ class Reader:
     Exports have turns of their own, so that a slow download never keeps charts waiting.
     """
 
-    def __init__(self, path: Path, settings: StoreSettings, cursor: Callable[[], duckdb.DuckDBPyConnection]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        settings: StoreSettings,
+        cursor: Callable[[], duckdb.DuckDBPyConnection],
+        turn_wait_seconds: float = TURN_WAIT_SECONDS,
+    ) -> None:
         self.path = path
         self._settings = settings
         self._cursor = cursor
+        self._turn_wait_seconds = turn_wait_seconds
         self._turns = threading.BoundedSemaphore(settings.read_limit)
         self._export_turns = threading.BoundedSemaphore(EXPORTS_AT_ONCE)
 
@@ -48,9 +55,10 @@ class Reader:
     def _turn(
         self, turns: threading.BoundedSemaphore, limit_seconds: float, what: str
     ) -> Iterator[duckdb.DuckDBPyConnection]:
-        if not turns.acquire(timeout=TURN_WAIT_SECONDS):
+        if not turns.acquire(timeout=self._turn_wait_seconds):
             raise StoreBusyError(
-                f"{what} did not get a turn within {TURN_WAIT_SECONDS:g} s because other reads are running; try again"
+                f"{what} did not get a turn within {self._turn_wait_seconds:g} s because other reads are running; "
+                "try again"
             )
         try:
             cursor = self._cursor()

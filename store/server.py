@@ -41,6 +41,7 @@ from store.writer import Writer
 _LOG = structlog.get_logger(__name__)
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
+UNIX_SOCKETS = hasattr(socket, "AF_UNIX")
 MAX_SOCKET_PATH_BYTES = 100  # sun_path holds 104 bytes on macOS, 108 on Linux
 MAX_BODY_BYTES = 64_000
 KEEP_ALIVE_SECONDS = 75
@@ -131,7 +132,7 @@ def serve(writer: Writer, settings: Settings, extra_status: Callable[[], Mapping
 
 
 def _listen(folder: Path) -> tuple[socket.socket, Path | None]:
-    if not hasattr(socket, "AF_UNIX"):
+    if not UNIX_SOCKETS:
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listener.bind(("127.0.0.1", 0))
         listener.listen()
