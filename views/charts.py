@@ -81,16 +81,29 @@ def alt_text(panels: tuple[Panel, ...], engines: tuple[Series, ...], minutes: fl
 
 
 @lru_cache(maxsize=128)
-def live_spec(engines: tuple[Series, ...], devices: tuple[tuple[str, str], ...], grid_seconds: float) -> dict[str, Any]:
+def live_spec(
+    engines: tuple[Series, ...],
+    holders: tuple[Series, ...],
+    devices: tuple[tuple[str, str], ...],
+    grid_seconds: float,
+) -> dict[str, Any]:
     """
     The specification of the whole stack, without data.
 
-    Parameters: the engines drawn, in the order of their places; `(device key, name)` pairs; the width of
-    one crosshair step in seconds (a step shows the mean of the samples in it).
+    Parameters: the engines drawn, in the order of their places; all engines there are, since each may hold
+    device memory; `(device key, name)` pairs; the width of one crosshair step in
+    seconds (a step shows the mean of the samples in it).
     """
     panels = panels_of(engines, devices)
     charts = [
-        _panel(panel, engines, devices, grid_seconds, first=n == 0, last=n == len(panels) - 1)
+        _panel(
+            panel,
+            holders if panel.shape == "parts" else engines,
+            devices,
+            grid_seconds,
+            first=n == 0,
+            last=n == len(panels) - 1,
+        )
         for n, panel in enumerate(panels)
     ]
     stack = (

@@ -68,7 +68,8 @@ def _sparks(found: LiveData, engine_id: str) -> Mapping[str, Sequence[float | No
 
 def draw_charts(found: LiveData, chosen: Sequence[str]) -> None:
     """All charts on one time axis, and their data as CSV. A host without GPU is told in one line."""
-    engines = {key: series for key, series in _series(found).items() if not chosen or key in chosen}
+    every = _series(found)
+    engines = {key: series for key, series in every.items() if not chosen or key in chosen}
     devices = {str(row["device_id"]): f"d{place}" for place, row in enumerate(found.devices)}
     names = tuple((f"d{place}", f"GPU {row['index']}") for place, row in enumerate(found.devices))
     if not found.devices:
@@ -76,7 +77,7 @@ def draw_charts(found: LiveData, chosen: Sequence[str]) -> None:
     window = found.window
     grid = frames.grid_seconds(window, data.MOST_POINTS)
     shown = tuple(engines.values())
-    spec = charts.live_spec(shown, names, grid)
+    spec = charts.live_spec(shown, tuple(every.values()), names, grid)
     totals = {str(row["device_id"]): row.get("memory_total_bytes") for row in found.devices}
     datasets = {
         "window": frames.window_frame(window),
@@ -86,9 +87,9 @@ def draw_charts(found: LiveData, chosen: Sequence[str]) -> None:
     }
     if devices:
         datasets["device"] = frames.device_frame(found.device_series, devices)
-        datasets["parts"] = frames.memory_frame(found.device_memory_series, _series(found), devices, totals, window)
+        datasets["parts"] = frames.memory_frame(found.device_memory_series, every, devices, totals, window)
     with st.container(key="charts"):
-        st.html(_legend(shown, found.devices))
+        st.html(_legend(tuple(every.values()) if devices else shown, found.devices))
         st.vega_lite_chart(
             None,
             {**spec, "datasets": datasets},

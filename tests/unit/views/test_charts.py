@@ -25,16 +25,18 @@ DEVICES = (("d0", "GPU 0, NVIDIA H100"), ("d1", "GPU 1, NVIDIA H100"))
 @pytest.mark.parametrize("devices", [(), DEVICES[:1], DEVICES])
 @pytest.mark.parametrize("engines", [(), ENGINES[:1], ENGINES])
 def test_the_specification_is_valid_vega_lite(engines, devices):
-    spec = json.loads(json.dumps(charts.live_spec(engines, devices, 2.0)))
+    spec = json.loads(json.dumps(charts.live_spec(engines, ENGINES, devices, 2.0)))
     alt.VConcatChart.from_dict(spec, validate=True)
 
 
 def test_one_specification_serves_every_refresh():
-    assert charts.live_spec(ENGINES, DEVICES, 2.0) is charts.live_spec(tuple(ENGINES), tuple(DEVICES), 2.0)
+    assert charts.live_spec(ENGINES, ENGINES, DEVICES, 2.0) is charts.live_spec(
+        tuple(ENGINES), tuple(ENGINES), tuple(DEVICES), 2.0
+    )
 
 
 def test_every_chart_names_its_unit_and_the_last_one_the_time_zone():
-    spec = charts.live_spec(ENGINES, DEVICES, 2.0)
+    spec = charts.live_spec(ENGINES, ENGINES, DEVICES, 2.0)
     panels = charts.panels_of(ENGINES, DEVICES)
     assert len(spec["vconcat"]) == len(panels)
     for panel, chart in zip(panels, spec["vconcat"], strict=True):
@@ -46,7 +48,7 @@ def test_every_chart_names_its_unit_and_the_last_one_the_time_zone():
 
 
 def test_the_crosshair_is_one_for_all_charts():
-    spec = charts.live_spec(ENGINES, DEVICES, 2.0)
+    spec = charts.live_spec(ENGINES, ENGINES, DEVICES, 2.0)
     (hover,) = spec["params"]
     names = {layer.get("name") for chart in spec["vconcat"] for layer in chart["layer"]}
     assert len(hover["views"]) == len(spec["vconcat"])
@@ -58,7 +60,7 @@ def test_an_engine_keeps_its_colour_and_dash_when_others_are_hidden():
     every = assign(["a", "b", "c"], {})
     only = (every["c"],)
     assert every["c"].place == 2
-    spec = charts.live_spec(only, (), 2.0)
+    spec = charts.live_spec(only, tuple(every.values()), (), 2.0)
     scales = [
         layer["encoding"]["color"]["scale"]["domain"]
         for layer in spec["vconcat"][0]["layer"]
