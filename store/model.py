@@ -279,7 +279,7 @@ class DeviceSample:
     state: str
     detail: str | None
     memory_total_bytes: int | None = None
-    memory_used_bytes: int | None = None  # the driver's own reserve included, as nvidia-smi counts it
+    memory_used_bytes: int | None = None  # the driver's own reserve included
     memory_reserved_bytes: int | None = None
     utilisation_fraction: float | None = None
     memory_utilisation_fraction: float | None = None
