@@ -25,7 +25,7 @@ def at(seconds: float) -> datetime:
 
 def engine(engine_id: str = ENGINE, label: str | None = None, **facts: Any) -> Engine:
     """An engine first seen at T0."""
-    known = {
+    known: dict[str, Any] = {
         "host": HOST,
         "engine_id": engine_id,
         "kind": engine_id.rsplit("-", 1)[0],
@@ -80,7 +80,7 @@ def histogram(
 
 def device(device_id: str = GPU, **facts: Any) -> Device:
     """A GPU first seen at T0."""
-    known = {
+    known: dict[str, Any] = {
         "host": HOST,
         "device_id": device_id,
         "vendor": "nvidia",
@@ -113,7 +113,7 @@ def held(
     **values: Any,
 ) -> ProcessMemory:
     """Memory that a process (of an engine, or of nobody known) holds `seconds` after T0."""
-    known = {"epoch_id": EPOCH if engine_id else None, "pid": 4711, "process_name": "python"} | values
+    known: dict[str, Any] = {"epoch_id": EPOCH if engine_id else None, "pid": 4711, "process_name": "python"} | values
     return ProcessMemory(
         ts=at(seconds),
         host=HOST,
