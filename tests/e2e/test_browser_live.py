@@ -1,0 +1,195 @@
+"""
+The Live page in a real browser: the real server, the real read API, figures that move.
+
+Expected text is what `tests.support.demo` writes: a vLLM of about 600 tok/s and a llama.cpp of 88.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+from urllib.request import urlopen
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.support.wait import free_port, until
+
+ROOT = Path(__file__).parents[2]
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: the browser tests need one"),
+]
+VLLM, LLAMA = "Qwen3-8B on vLLM", "Qwen3-8B Q4_K_M on llama.cpp"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory) -> Iterator[str]:
+    """The dashboard's address, on a demo that goes on."""
+    data = tmp_path_factory.mktemp("browser") / "data"
+    port = free_port()
+    environment = os.environ | {
+        "ENGINE_ROOM_DATA": str(data),
+        "ENGINE_ROOM_COLLECTOR__START_WITH_SERVER": "false",
+    }
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.demo_server", "--data", data, "--scenario", "two"],
+        cwd=ROOT,
+        env=environment,
+    )
+    server = subprocess.Popen(
+        [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)], cwd=ROOT, env=environment
+    )
+    try:
+        until(lambda: _healthy(f"http://127.0.0.1:{port}/healthz"), 60, "the dashboard and its demo to come up")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        for process in (server, demo):
+            process.terminate()
+        for process in (server, demo):
+            process.wait(20)
+
+
+def _healthy(address: str) -> bool:
+    with suppress(OSError), urlopen(address, timeout=5) as answer:
+        return answer.status == 200
+    return False
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield started
+        started.close()
+
+
+@dataclass
+class Watched:
+    """A browser page and what it did that it should not."""
+
+    page: Page
+    errors: list[str] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
+
+
+@pytest.fixture
+def watched(browser) -> Iterator[Watched]:
+    """A fresh page that notes errors in the console and requests that leave this host."""
+    context = browser.new_context(viewport={"width": 1440, "height": 1400})
+    seen = Watched(context.new_page())
+    seen.page.on("console", lambda message: seen.errors.append(message.text) if message.type == "error" else None)
+    seen.page.on("pageerror", lambda error: seen.errors.append(str(error)))
+    seen.page.on("request", lambda request: seen.outside.append(request.url) if _leaves(request.url) else None)
+    yield seen
+    context.close()
+
+
+def _leaves(address: str) -> bool:
+    parts = urlsplit(address)
+    return parts.scheme in ("http", "https", "ws", "wss") and parts.hostname not in ("127.0.0.1", "localhost")
+
+
+def card(page: Page, title: str):
+    return page.locator(f'section.er-card[aria-label="{title}"]')
+
+
+def generation(page: Page, title: str) -> float:
+    text = card(page, title).locator(".er-big").first.inner_text()
+    return float(re.match(r"[\d,.]+", text)[0].replace(",", ""))
+
+
+def test_both_engines_show_and_their_figures_move(watched, url):
+    page = watched.page
+    page.goto(url)
+    expect(card(page, VLLM)).to_be_visible(timeout=30_000)
+    expect(card(page, LLAMA)).to_contain_text("not offered by llama.cpp")
+    assert 540 <= generation(page, VLLM) <= 660  # 600 tok/s and a wave of 60
+    assert generation(page, LLAMA) == pytest.approx(88.0, abs=0.5)
+    first = page.locator(".er-updated").inner_text(), generation(page, VLLM)
+    until(
+        lambda: page.locator(".er-updated").inner_text() != first[0] and generation(page, VLLM) != first[1],
+        20,
+        "the figures to change",
+    )
+    assert watched.errors == []
+    assert watched.outside == []
+
+
+def test_the_crosshair_reads_out_all_engines(watched, url):
+    page = watched.page
+    page.goto(f"{url}/?refresh=off")
+    chart = page.locator("[data-testid=stVegaLiteChart] svg").first
+    expect(chart).to_be_visible(timeout=30_000)
+    box = chart.bounding_box()
+
+    def readout() -> str:
+        page.mouse.move(box["x"] + box["width"] * 0.70, box["y"] + 60)
+        page.mouse.move(box["x"] + box["width"] * 0.71, box["y"] + 62)
+        tooltip = page.locator("#vg-tooltip-element")
+        return tooltip.inner_text() if tooltip.count() else ""
+
+    text = until(readout, 20, "the crosshair's readout")
+    assert VLLM in text
+    assert LLAMA in text
+    assert "88 tok/s" in text
+    assert "UTC" in text
+
+
+def test_a_link_shows_the_same_view_to_somebody_else(watched, url, browser):
+    page = watched.page
+    page.goto(f"{url}/?engines=llama.cpp-8080&window=15m&refresh=off")
+    expect(card(page, LLAMA)).to_be_visible(timeout=30_000)
+    expect(card(page, VLLM)).to_have_count(0)
+    assert parse_qs(urlsplit(page.url).query) == {
+        "engines": ["llama.cpp-8080"],
+        "window": ["15m"],
+        "refresh": ["off"],
+    }
+    page.get_by_text("Copy link").click()
+    code = page.locator("[data-testid=stCode]")
+    expect(code).to_be_visible(timeout=20_000)
+    link = code.inner_text().strip().replace("\n", "")
+    query = parse_qs(urlsplit(link).query)
+    assert query["engines"] == ["llama.cpp-8080"]
+
+    other = browser.new_context().new_page()
+    other.goto(link)
+    expect(card(other, LLAMA)).to_be_visible(timeout=30_000)
+    expect(card(other, VLLM)).to_have_count(0)
+    expect(other.locator(".er-updated")).to_contain_text("frozen")
+    expect(other.locator(".er-updated")).to_contain_text(query["to"][0][11:19])
+    other.context.close()
+    assert watched.errors == []
+    assert watched.outside == []
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_nothing_is_wider_than_the_screen(watched, url, width):
+    page = watched.page
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"{url}/?refresh=off")
+    expect(card(page, VLLM)).to_be_visible(timeout=30_000)
+    expect(page.locator("[data-testid=stVegaLiteChart] svg").first).to_be_visible(timeout=30_000)
+    overflow = (
+        "() => { const m = document.querySelector('[data-testid=stMain]'); return m.scrollWidth - m.clientWidth }"
+    )
+    until(lambda: page.evaluate(overflow) <= 1, 20, "the page to fit")
+
+
+def test_the_sources_page_opens_by_its_own_address(watched, url):
+    """The router runs on the first deep link too: the page has the navigation and its title."""
+    page = watched.page
+    page.goto(f"{url}/sources")
+    expect(page.get_by_role("heading", name="Sources")).to_be_visible(timeout=30_000)
+    expect(page.get_by_role("link", name="Live")).to_be_visible()
+    assert watched.outside == []

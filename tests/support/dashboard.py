@@ -1,0 +1,43 @@
+"""Fixtures that point the dashboard's code at a served demo. Assign them in a module or conftest to use them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import streamlit as st
+
+import settings
+from tests.support.demo_server import DemoStore, served
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def use_folder(monkeypatch) -> Iterator[Callable[[Path], None]]:
+    """Point the dashboard at a data folder, as ENGINE_ROOM_DATA does, with nothing cached from before."""
+
+    def use(folder: Path) -> None:
+        monkeypatch.setenv("ENGINE_ROOM_DATA", str(folder))
+        monkeypatch.chdir(ROOT)
+        settings.load.cache_clear()
+        st.cache_resource.clear()
+
+    yield use
+    settings.load.cache_clear()
+    st.cache_resource.clear()
+
+
+@pytest.fixture
+def serve(use_folder, tmp_path) -> Iterator[Callable[..., DemoStore]]:
+    """Serve a scenario of the demo and point the dashboard at it."""
+    with ExitStack() as stack:
+
+        def start(scenario: str = "usual", **options) -> DemoStore:
+            store = stack.enter_context(served(tmp_path / "data", scenario, **options))
+            use_folder(store.settings.data)
+            return store
+
+        yield start
