@@ -21,6 +21,14 @@ def wal_path(path: Path) -> Path:
     return path.with_name(path.name + ".wal")
 
 
+def wal_bytes(path: Path) -> int:
+    """Size of the write-ahead log; 0 when there is none, as after a checkpoint."""
+    try:
+        return wal_path(path).stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 def translate(path: Path, error: duckdb.Error) -> StoreError:
     """What an error of DuckDB on opening means to a person, as the store's own kind of error."""
     text = str(error)

@@ -17,7 +17,7 @@ from pathlib import Path
 import duckdb
 import structlog
 
-from store.database import wal_path
+from store.database import wal_bytes, wal_path
 from store.model import ROW_TYPES, Event
 
 _LOG = structlog.get_logger(__name__)
@@ -65,9 +65,9 @@ def keep_wal(path: Path) -> Path | None:
     Returns the copy, or None when there is no log. A copy that cannot be made is logged, not raised:
     opening goes on without it.
     """
-    wal = wal_path(path)
-    if not wal.exists() or wal.stat().st_size == 0:
+    if wal_bytes(path) == 0:
         return None
+    wal = wal_path(path)
     copy = path.with_name(f"{path.name}.wal.kept-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
     try:
         shutil.copy2(wal, copy)

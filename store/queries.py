@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from store.database import wal_path
+from store.database import wal_bytes
 from store.heartbeat import TIMED_TABLES
 from store.migrations import schema_version
 from store.model import ROW_TYPES
@@ -114,13 +114,12 @@ def _status(cursor: duckdb.DuckDBPyConnection, path: Path) -> pa.Table:
     # S608: table names are those of our own row types.
     counts = ", ".join(f"(SELECT count(*) FROM {row.table}) AS rows_{row.table}" for row in ROW_TYPES)  # noqa: S608
     times = " UNION ALL ".join(f"SELECT min(ts) AS low, max(ts) AS high FROM {table}" for table in TIMED_TABLES)  # noqa: S608
-    wal = wal_path(path)
     return cursor.sql(
         "SELECT $schema_version::BIGINT AS schema_version, $file_bytes::BIGINT AS file_bytes, "  # noqa: S608
         f"$wal_bytes::BIGINT AS wal_bytes, max(high) AS newest_ts, min(low) AS oldest_ts, {counts} FROM ({times})",
         params={
             "schema_version": schema_version(cursor),
             "file_bytes": path.stat().st_size,
-            "wal_bytes": wal.stat().st_size if wal.exists() else 0,
+            "wal_bytes": wal_bytes(path),
         },
     ).to_arrow_table()

@@ -9,25 +9,23 @@ the others.
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import structlog
 
 from settings import StoreSettings
-from store.database import open_for_writing, wal_path
+from store.batch import ROW_FAULTS, Sorted, newest_time, sort_out, write
+from store.database import open_for_writing, wal_bytes
 from store.heartbeat import Heartbeat, find_gap, keep_wal, read_heartbeat, write_heartbeat
-from store.model import ROW_TYPES, Event, Row, SourceState
+from store.model import Event, Row, SourceState
 from store.protocol import StoreError
 
 _LOG = structlog.get_logger(__name__)
@@ -37,22 +35,6 @@ COMMIT_INTERVAL_SECONDS = 1.0
 CHECKPOINT_WAL_BYTES = 8_000_000
 CHECKPOINT_INTERVAL_SECONDS = 300.0
 QUIET_COMMIT_SECONDS = 0.25  # a commit that took longer says that this is no quiet second
-
-# What DuckDB raises for a row that a table cannot hold, as opposed to a disk that cannot take it.
-_ROW_FAULTS = (
-    duckdb.ConversionException,
-    duckdb.ConstraintException,
-    duckdb.InvalidInputException,
-    duckdb.NotImplementedException,
-    duckdb.OutOfRangeException,
-    duckdb.TypeMismatchException,
-    TypeError,
-    ValueError,
-    OverflowError,
-)
-_VALUES = {row: attrgetter(*(field.name for field in fields(row))) for row in ROW_TYPES}
-_TIMED = frozenset(row for row in ROW_TYPES if any(field.name == "ts" for field in fields(row)))
-_time: Callable[[Row], datetime] = attrgetter("ts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +91,9 @@ class Writer:
     def put(self, rows: Sequence[Row]) -> None:
         """Queue rows for the next transaction. Never blocks on the disk and never raises for it."""
         with self._wake:
+            if self._closed:
+                _LOG.warning("rows_after_close", path=str(self.path), rows=len(rows))
+                return
             self._queue.extend(rows)
             self._accepted += len(rows)
             self._trim()
@@ -144,6 +129,8 @@ class Writer:
         with self._lock:
             if self._problem is not None:
                 return SourceState.ERROR, self._problem
+            if self._closed:
+                return SourceState.ERROR, "The store is closed; start the collector again."
             notes = []
             if self._dropped:
                 notes.append(
@@ -156,7 +143,6 @@ class Writer:
 
     def statistics(self) -> WriterStatistics:
         """Counts since the writer was opened."""
-        wal = wal_path(self.path)
         with self._lock:
             return WriterStatistics(
                 rows_written=self._written,
@@ -167,7 +153,7 @@ class Writer:
                 last_commit=self._last_commit,
                 last_commit_seconds=self._last_commit_seconds,
                 newest_ts=self._newest,
-                wal_bytes=wal.stat().st_size if wal.exists() else 0,
+                wal_bytes=wal_bytes(self.path),
             )
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
@@ -222,70 +208,32 @@ class Writer:
         if not batch:
             return True
         began = time.monotonic()
-        rejected: list[Row] = []
+        written = Sorted(batch, [])
         try:
             try:
-                self._write(batch)
-            except _ROW_FAULTS:
-                good, rejected = self._sort_out(batch)
-                self._write(good)
-        except duckdb.Error as error:
+                write(self._con, batch)
+            except ROW_FAULTS:
+                written = sort_out(self._con, batch)
+                write(self._con, written.good)
+        except Exception as error:  # noqa: BLE001 - whatever it is: the rows stay, health() and the log tell it
             self._put_back(batch, error)
             return False
-        self._settle(batch, rejected, time.monotonic() - began)
+        self._settle(written, time.monotonic() - began)
         return True
 
-    def _write(self, batch: Sequence[Row]) -> None:
-        groups: dict[type[Row], list[tuple[Any, ...]]] = {}
-        for row in batch:
-            kind = type(row)
-            groups.setdefault(kind, []).append(_VALUES[kind](row))
-        self._con.begin()
-        try:
-            for kind, rows in groups.items():
-                with self._con.appender(kind.table) as appender:
-                    appender.append_rows(rows)
-            self._con.commit()
-        except BaseException:
-            with contextlib.suppress(duckdb.Error):  # a failed commit has already ended the transaction
-                self._con.rollback()
-            raise
-
-    def _sort_out(self, batch: list[Row]) -> tuple[list[Row], list[Row]]:
-        """Split a batch into rows that their tables hold and rows that they do not."""
-        try:
-            self._con.begin()
-            for row in batch:
-                with self._con.appender(type(row).table) as appender:
-                    appender.append_rows([_VALUES[type(row)](row)])
-        except _ROW_FAULTS as error:
-            if len(batch) == 1:
-                with self._lock:
-                    self._rejection = f"{type(batch[0]).table}: {error}"
-                _LOG.error("row_rejected", table=type(batch[0]).table, error=str(error))
-                return [], batch
-        else:
-            return batch, []
-        finally:
-            with contextlib.suppress(duckdb.Error):
-                self._con.rollback()
-        middle = len(batch) // 2
-        first, second = self._sort_out(batch[:middle]), self._sort_out(batch[middle:])
-        return first[0] + second[0], first[1] + second[1]
-
-    def _settle(self, batch: list[Row], rejected: list[Row], seconds: float) -> None:
-        out = {id(row) for row in rejected}
-        newest = max((_time(row) for row in batch if type(row) in _TIMED and id(row) not in out), default=None)
+    def _settle(self, written: Sorted, seconds: float) -> None:
+        newest = newest_time(written.good)
         if newest is not None and (self._newest is None or newest > self._newest):
-            self._newest = newest.astimezone(UTC)
+            self._newest = newest
         heartbeat_problem = self._beat(closed=False)
         with self._wake:
             if self._problem is not None and heartbeat_problem is None:
-                _LOG.info("store_writes_again", rows=len(batch))
+                _LOG.info("store_writes_again", rows=len(written.good))
             self._in_flight = 0
-            self._written += len(batch) - len(rejected)
-            self._rejected += len(rejected)
-            self._settled += len(batch)
+            self._written += len(written.good)
+            self._rejected += len(written.rejected)
+            self._rejection = written.reason or self._rejection
+            self._settled += len(written.good) + len(written.rejected)
             self._commits += 1
             self._last_commit = datetime.now(UTC)
             self._last_commit_seconds = seconds
@@ -293,7 +241,7 @@ class Writer:
             self._dirty = True
             self._wake.notify_all()
 
-    def _put_back(self, batch: list[Row], error: duckdb.Error) -> None:
+    def _put_back(self, batch: list[Row], error: Exception) -> None:
         with self._wake:
             first = self._problem is None
             self._queue.extendleft(reversed(batch))
@@ -306,7 +254,7 @@ class Writer:
             )
             self._wake.notify_all()
         if first:
-            _LOG.error("store_write_failed", path=str(self.path), error=str(error), rows=len(batch))
+            _LOG.error("store_write_failed", path=str(self.path), error=repr(error), rows=len(batch))
         if isinstance(error, (duckdb.FatalException, duckdb.ConnectionException)):
             self._reopen()
 
@@ -343,8 +291,7 @@ class Writer:
         return None
 
     def _checkpoint_when_quiet(self) -> None:
-        wal = wal_path(self.path)
-        large = wal.exists() and wal.stat().st_size >= CHECKPOINT_WAL_BYTES
+        large = wal_bytes(self.path) >= CHECKPOINT_WAL_BYTES
         old = self._dirty and time.monotonic() - self._checkpointed >= CHECKPOINT_INTERVAL_SECONDS
         if not (large or old) or (self._last_commit_seconds or 0) > QUIET_COMMIT_SECONDS:
             return

@@ -30,9 +30,10 @@ other_state AS (
     WHERE e.ts > $at - INTERVAL 8 DAY AND e.ts <= $at
     GROUP BY e.engine_id
 ),
+-- every sample after the last one in another state is in this state
 same_state AS (
     SELECT e.engine_id, min(e.ts) AS state_since
-    FROM engine_sample AS e JOIN sample AS s ON e.engine_id = s.engine_id AND e.state = s.state
+    FROM engine_sample AS e SEMI JOIN sample AS s ON e.engine_id = s.engine_id
     LEFT JOIN other_state AS o ON o.engine_id = e.engine_id
     WHERE e.ts > $at - INTERVAL 8 DAY AND e.ts <= $at AND (o.ts IS NULL OR e.ts > o.ts)
     GROUP BY e.engine_id
@@ -41,28 +42,24 @@ rate AS (
     SELECT * FROM engine_rate_between($at - to_seconds($window_seconds), $at)
     WHERE ts > $at - to_seconds($window_seconds) AND window_seconds <= $window_seconds AND increase IS NOT NULL
 ),
-in_rate_window AS (
-    SELECT engine_id,
-        sum(increase) FILTER (quantity = 'generation_tokens')
-            / nullif(sum(window_seconds) FILTER (quantity = 'generation_tokens'), 0) AS generation_tokens_per_second,
-        CASE
-            WHEN bool_or(source <> 'settled') FILTER (quantity = 'generation_tokens') THEN 'live'
-            WHEN count_if(quantity = 'generation_tokens') > 0 THEN 'settled'
-        END AS generation_source,
-        sum(increase) FILTER (quantity = 'prompt_tokens')
-            / nullif(sum(window_seconds) FILTER (quantity = 'prompt_tokens'), 0) AS prompt_tokens_per_second
-    FROM rate
-    WHERE ts > $at - to_seconds($rate_window_seconds)
-    GROUP BY engine_id
-),
 in_window AS (
     SELECT engine_id,
+        sum(increase) FILTER (just_now AND quantity = 'generation_tokens')
+            / nullif(sum(window_seconds) FILTER (just_now AND quantity = 'generation_tokens'), 0)
+            AS generation_tokens_per_second,
+        CASE
+            WHEN bool_or(source <> 'settled') FILTER (just_now AND quantity = 'generation_tokens') THEN 'live'
+            WHEN bool_or(just_now AND quantity = 'generation_tokens') THEN 'settled'
+        END AS generation_source,
+        sum(increase) FILTER (just_now AND quantity = 'prompt_tokens')
+            / nullif(sum(window_seconds) FILTER (just_now AND quantity = 'prompt_tokens'), 0)
+            AS prompt_tokens_per_second,
         sum(increase) FILTER (quantity = 'settled_generation_tokens') AS generation_tokens,
         sum(increase) FILTER (quantity = 'prefix_cache_hit_tokens')
             / nullif(sum(increase) FILTER (quantity = 'prefix_cache_query_tokens'), 0) AS prefix_cache_hit_fraction,
         sum(increase) FILTER (quantity = 'generation_seconds')
             / nullif(sum(increase) FILTER (quantity = 'settled_generation_tokens'), 0) AS mean_seconds_per_token
-    FROM rate
+    FROM (SELECT *, ts > $at - to_seconds($rate_window_seconds) AS just_now FROM rate)
     GROUP BY engine_id
 ),
 itl AS (
@@ -103,7 +100,7 @@ SELECT
     l.epoch_id, l.started AS epoch_started, l.started_is_process_start AS epoch_started_is_process_start,
     l.version, l.model_id, l.model_path, l.quantization, l.max_context_tokens, l.slots, l.arguments, l.facts,
     s.state, s.detail, s.ts AS state_ts, ss.state_since,
-    r.generation_tokens_per_second, r.generation_source, r.prompt_tokens_per_second,
+    w.generation_tokens_per_second, w.generation_source, w.prompt_tokens_per_second,
     w.generation_tokens,
     s.requests_running, s.requests_waiting, s.kv_used_fraction, s.kv_capacity_tokens,
     w.prefix_cache_hit_fraction,
@@ -114,7 +111,6 @@ FROM engine_latest AS e
 LEFT JOIN life AS l ON l.engine_id = e.engine_id
 LEFT JOIN sample AS s ON s.engine_id = e.engine_id
 LEFT JOIN same_state AS ss ON ss.engine_id = e.engine_id
-LEFT JOIN in_rate_window AS r ON r.engine_id = e.engine_id
 LEFT JOIN in_window AS w ON w.engine_id = e.engine_id
 LEFT JOIN itl AS i ON i.engine_id = e.engine_id
 LEFT JOIN memory AS m ON m.engine_id = e.engine_id

@@ -62,16 +62,17 @@ def test_statistics_tell_what_was_done(writer: Writer) -> None:
 def test_a_row_that_its_table_cannot_hold_does_not_hold_up_the_others(writer: Writer) -> None:
     broken: Any = replace(sample(1), generation_tokens_total="many")
     nameless: Any = replace(device_sample(1), host=None)
-    writer.put([sample(0), broken, device_sample(0), nameless, sample(2)])
+    foreign: Any = object()
+    writer.put([sample(0), broken, device_sample(0), nameless, foreign, sample(2)])
     writer.flush()
     store = LocalStore(writer, StoreSettings())
     (row,) = store.query("status").to_pylist()
     assert (row["rows_engine_sample"], row["rows_device_sample"]) == (2, 1)
-    assert writer.statistics().rows_rejected == 2
+    assert writer.statistics().rows_rejected == 3
     state, detail = writer.health()
     assert state == SourceState.PARTIAL
     assert detail is not None
-    assert "2 rows could not be stored" in detail
+    assert "3 rows could not be stored" in detail
 
 
 def test_closing_stores_what_is_queued_and_leaves_one_file(path: Path) -> None:
