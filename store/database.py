@@ -76,9 +76,9 @@ def _configuration(path: Path, settings: StoreSettings) -> dict[str, str | bool 
 def _connect(path: Path, settings: StoreSettings, *, read_only: bool) -> duckdb.DuckDBPyConnection:
     try:
         connection = duckdb.connect(str(path), read_only=read_only, config=_configuration(path, settings))
+        connection.execute("SET GLOBAL TimeZone = 'UTC'")
     except duckdb.Error as error:
         raise translate(path, error) from error
-    connection.execute("SET GLOBAL TimeZone = 'UTC'")
     return connection
 
 

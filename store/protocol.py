@@ -66,7 +66,9 @@ class Store(Protocol):
 # The named queries. `start`/`end` are aware datetimes; `points` is the most rows per series.
 # Series queries return raw samples where there are few enough, else buckets (mean, _min, _max),
 # ordered by series and ts, with one row of NULLs where sampling had a gap, so that charts break
-# their lines there. `label` is unique among engines.
+# their lines there. `label` is unique among engines. Series tell in the metadata of their schema how fine
+# they are: `bucket_seconds` (0: raw samples) and `gap_seconds`. A bucket's ts is its beginning.
+# Rates and their rules: store/schema/0002_rates.sql. A person's own SQL finds them in the view `engine_rate`.
 #
 # overview(at=None, window_seconds=60, rate_window_seconds=10)   one row an engine
 #   host engine_id kind label url found_by first_seen  epoch_id epoch_started epoch_started_is_process_start
@@ -89,15 +91,17 @@ class Store(Protocol):
 #   memory_used_bytes utilisation_fraction power_watts temperature_celsius sm_clock_hertz
 # device_memory_series(start, end, points=400)   who holds a device's memory; the parts sum to what is used
 #   ts device_id part('engine' | 'other processes' | 'driver and unattributed') engine_id label method memory_bytes
+#   method of 'driver and unattributed': 'remainder', or 'none' where no process could be seen
 # host_series(start, end, points=400)
 #   ts host cpu_count memory_total_bytes swap_total_bytes, and mean, _min, _max of:
 #   cpu_fraction memory_used_bytes swap_used_bytes load_1m
 # devices()    device_id vendor index name memory_total_bytes driver_version and the newest device_sample's columns
 # sources()    source_id kind state ts duration_seconds lateness_seconds interval_seconds detail found_by
-#              last_ok (ts) samples_10m errors_10m lateness_max_10m_seconds engine_id label
+#              last_ok (ts; NULL: not in the last day) samples_10m errors_10m lateness_max_10m_seconds engine_id label
 # quantities(engine_id=None)   engine_id quantity offer source reason remedy ts   (newest epoch, newest offer)
 # events(start, end, engine_id=None, limit=1000)    ts host engine_id label device_id epoch_id kind text details
 # epochs(engine_id=None)       every epoch with engine_id label kind and its columns, newest first
-# latest_epochs()              the newest epoch of each engine, and the engine's columns
+# latest_epochs()              the newest epoch of each engine, and of the engine kind label url found_by
+#                              engine_first_seen; `label` as it was written, `first_seen` of the epoch
 # status()     schema_version file_bytes wal_bytes newest_ts oldest_ts and rows of each table as rows_<table>
 # ---------------------------------------------------------------------------------------------

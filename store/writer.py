@@ -34,6 +34,7 @@ MAX_QUEUED_ROWS = 200_000
 COMMIT_INTERVAL_SECONDS = 1.0
 CHECKPOINT_WAL_BYTES = 8_000_000
 CHECKPOINT_INTERVAL_SECONDS = 300.0
+CHECKPOINT_RETRY_SECONDS = 60.0
 QUIET_COMMIT_SECONDS = 0.25  # a commit that took longer says that this is no quiet second
 
 
@@ -80,6 +81,8 @@ class Writer:
         self._rejection: str | None = None
         self._dirty = False
         self._checkpointed = time.monotonic()
+        self._checkpoint_after = 0.0
+        self._checkpoint_problem: str | None = None
         gap = self._open()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
@@ -131,7 +134,7 @@ class Writer:
                 return SourceState.ERROR, self._problem
             if self._closed:
                 return SourceState.ERROR, "The store is closed; start the collector again."
-            notes = []
+            notes = [self._checkpoint_problem] if self._checkpoint_problem else []
             if self._dropped:
                 notes.append(
                     f"{self._dropped} rows were dropped while the disk could not take them; the oldest went first. "
@@ -291,17 +294,33 @@ class Writer:
         return None
 
     def _checkpoint_when_quiet(self) -> None:
+        if time.monotonic() < self._checkpoint_after:
+            return
         large = wal_bytes(self.path) >= CHECKPOINT_WAL_BYTES
         old = self._dirty and time.monotonic() - self._checkpointed >= CHECKPOINT_INTERVAL_SECONDS
         if not (large or old) or (self._last_commit_seconds or 0) > QUIET_COMMIT_SECONDS:
             return
         try:
             self._con.execute("CHECKPOINT")
-        except duckdb.Error as error:  # a long read is in the way, or the disk is full: the log keeps the rows
-            _LOG.info("checkpoint_put_off", path=str(self.path), error=str(error))
+        except duckdb.Error as error:
+            self._checkpoint_failed(error)
             return
         self._dirty = False
         self._checkpointed = time.monotonic()
+        with self._lock:
+            self._checkpoint_problem = None
+
+    def _checkpoint_failed(self, error: duckdb.Error) -> None:
+        """The log keeps the rows; it is tried again after a while."""
+        self._checkpoint_after = time.monotonic() + CHECKPOINT_RETRY_SECONDS
+        with self._lock:
+            self._checkpoint_problem = (
+                f"The write-ahead log of {self.path} cannot be folded in and keeps growing ({error}). No row is lost. "
+                "Free some disk space."
+            )
+        _LOG.warning("checkpoint_put_off", path=str(self.path), error=str(error))
+        if isinstance(error, duckdb.FatalException):
+            self._reopen()
 
     def _finish(self) -> None:
         with self._wake:

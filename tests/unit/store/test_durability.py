@@ -169,6 +169,56 @@ def test_a_full_disk_loses_nothing_until_the_bound_and_then_the_oldest(tmp_path:
     assert found == [*range(100), *range(600, 2600)]
 
 
+# The file may not grow, its log may: the checkpoint fails half-way, and DuckDB then refuses everything else.
+FULL_DISK_AT_CHECKPOINT = """
+import json, random, resource, signal, sys
+from pathlib import Path
+from settings import StoreSettings
+from store import writer as writer_module
+from store.local import LocalStore
+from store.writer import Writer
+from tests.support.rows import sample
+from tests.support.wait import until
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+writer_module.CHECKPOINT_WAL_BYTES = 200_000
+writer_module.QUIET_COMMIT_SECONDS = 60
+def rows(first, count):
+    return [sample(i, generation_tokens_total=random.random()) for i in range(first, first + count)]
+path = Path(sys.argv[1])
+writer = Writer(path, StoreSettings())
+writer.put(rows(0, 20_000))
+writer.flush()
+until(lambda: writer.statistics().wal_bytes == 0, what="the first checkpoint")
+resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 4096, resource.RLIM_INFINITY))
+told = {}
+writer.put(rows(20_000, 3000))
+writer.flush()
+until(lambda: writer.health()[0] == "partial", what="the failed checkpoint")
+told["full"] = writer.health()
+writer.put(rows(23_000, 10))
+writer.flush()
+(row,) = LocalStore(writer, StoreSettings()).query("status").to_pylist()
+told["rows"] = row["rows_engine_sample"]
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+writer.close()
+print(json.dumps(told))
+"""
+
+
+def test_a_disk_that_is_full_at_a_checkpoint_loses_nothing(tmp_path: Path, python: Any) -> None:
+    path = tmp_path / "telemetry.duckdb"
+    out, err = python(FULL_DISK_AT_CHECKPOINT, path).communicate(timeout=60)
+    assert out, err
+    told = json.loads(out.splitlines()[-1])
+    assert told["full"][0] == SourceState.PARTIAL
+    assert "Free some disk space" in told["full"][1]
+    assert told["rows"] == 23_010
+    writer = Writer(path, StoreSettings())
+    (row,) = LocalStore(writer, StoreSettings()).query("status").to_pylist()
+    writer.close()
+    assert (row["rows_engine_sample"], row["rows_event"]) == (23_010, 0)
+
+
 @pytest.mark.parametrize("content", ["", "{", '{"newest": 5, "closed": false}', "[]"])
 def test_a_broken_heartbeat_stops_nothing(tmp_path: Path, content: str) -> None:
     path = tmp_path / "telemetry.duckdb"
