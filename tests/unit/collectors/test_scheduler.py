@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from collectors.scheduler import Outcome, Scheduler, next_due
 from hypothesis import given
 from hypothesis import strategies as st
+
+from collectors.scheduler import Outcome, Scheduler, next_due
 from store.model import HostSample, Row, SourceHealth
 
 
