@@ -21,12 +21,17 @@ def wal_path(path: Path) -> Path:
     return path.with_name(path.name + ".wal")
 
 
-def wal_bytes(path: Path) -> int:
-    """Size of the write-ahead log; 0 when there is none, as after a checkpoint."""
+def file_bytes(path: Path) -> int:
+    """Size of a file; 0 when there is none, or none that this user may see (opening it then says why)."""
     try:
-        return wal_path(path).stat().st_size
-    except FileNotFoundError:
+        return path.stat().st_size
+    except OSError:
         return 0
+
+
+def wal_bytes(path: Path) -> int:
+    """Size of the write-ahead log of the DuckDB file `path`; 0 after a checkpoint."""
+    return file_bytes(wal_path(path))
 
 
 def translate(path: Path, error: duckdb.Error) -> StoreError:
@@ -117,7 +122,7 @@ def open_for_writing(path: Path, settings: StoreSettings) -> duckdb.DuckDBPyConn
             f"the data folder {path.parent} cannot be made ({error.strerror or error}). Make it writable for this "
             "user, or set ENGINE_ROOM_DATA to another folder."
         ) from error
-    if path.exists() and path.stat().st_size > 0:
+    if file_bytes(path) > 0:
         # A read-only look first: opening for writing would fold the write-ahead log into a file that is not ours.
         open_read_only(path, settings).close()
     connection = _connect(path, settings, read_only=False)

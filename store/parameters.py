@@ -56,7 +56,11 @@ def _convert(query: str, name: str, kind: ParameterKind, value: Parameter) -> Va
         if isinstance(value, str):
             return value
         raise UnknownQueryError(f"query {query!r}: {name} must be text, not {value!r}")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or (isinstance(value, float) and not math.isfinite(value))
+    ):
         raise UnknownQueryError(f"query {query!r}: {name} must be a number, not {value!r}")
     if kind == "seconds":
         if value <= 0:

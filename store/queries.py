@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from store.database import wal_bytes
+from store.database import file_bytes, wal_bytes
 from store.heartbeat import TIMED_TABLES
 from store.migrations import schema_version
 from store.model import ROW_TYPES
@@ -119,7 +119,7 @@ def _status(cursor: duckdb.DuckDBPyConnection, path: Path) -> pa.Table:
         f"$wal_bytes::BIGINT AS wal_bytes, max(high) AS newest_ts, min(low) AS oldest_ts, {counts} FROM ({times})",
         params={
             "schema_version": schema_version(cursor),
-            "file_bytes": path.stat().st_size,
+            "file_bytes": file_bytes(path),
             "wal_bytes": wal_bytes(path),
         },
     ).to_arrow_table()

@@ -15,6 +15,7 @@ from store import queries
 from store.protocol import Parameter, StoreBusyError, StoreError
 
 TURN_WAIT_SECONDS = 2.0
+INTERRUPT_AGAIN_SECONDS = 0.1
 EXPORTS_AT_ONCE = 2
 EXPORT_TIMEOUT_SECONDS = 1800.0
 
@@ -62,9 +63,9 @@ class Reader:
             )
         try:
             cursor = self._cursor()
-            timer = threading.Timer(limit_seconds, cursor.interrupt)
-            timer.daemon = True
-            timer.start()
+            done = threading.Event()
+            watch = threading.Thread(target=_stop_after, args=(cursor, limit_seconds, done), daemon=True)
+            watch.start()
             try:
                 yield cursor
             except duckdb.InterruptException as error:
@@ -75,7 +76,16 @@ class Reader:
             except duckdb.Error as error:
                 raise StoreError(f"{what} failed: {error}") from error
             finally:
-                timer.cancel()
+                done.set()
+                watch.join()
                 cursor.close()
         finally:
             turns.release()
+
+
+def _stop_after(cursor: duckdb.DuckDBPyConnection, limit_seconds: float, done: threading.Event) -> None:
+    """Interrupt what runs on a cursor. Again and again: between two statements an interrupt hits nothing."""
+    if not done.wait(limit_seconds):
+        cursor.interrupt()
+        while not done.wait(INTERRUPT_AGAIN_SECONDS):
+            cursor.interrupt()

@@ -23,7 +23,7 @@ import structlog
 
 from settings import StoreSettings
 from store.batch import ROW_FAULTS, Sorted, newest_time, sort_out, write
-from store.database import open_for_writing, wal_bytes
+from store.database import file_bytes, open_for_writing, wal_bytes
 from store.heartbeat import Heartbeat, find_gap, keep_wal, read_heartbeat, write_heartbeat
 from store.model import Event, Row, SourceState
 from store.protocol import StoreError
@@ -164,13 +164,15 @@ class Writer:
         with self._lock:
             if self._closed:
                 raise StoreError("the store is closed; start the collector again")
-            return self._root.cursor()
+            try:
+                return self._root.cursor()
+            except duckdb.Error as error:
+                raise StoreError(self._problem or f"{self.path} cannot be read: {error}") from error
 
     # ---- the thread --------------------------------------------------------------------------
 
     def _open(self) -> Event | None:
-        existed = self.path.exists()
-        heartbeat = read_heartbeat(self.path) if existed else None
+        heartbeat = read_heartbeat(self.path) if file_bytes(self.path) > 0 else None
         kept = keep_wal(self.path)
         try:
             self._root = open_for_writing(self.path, self._settings)

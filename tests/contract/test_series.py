@@ -2,6 +2,7 @@
 
 import pytest
 
+from store.protocol import Parameter
 from tests.contract.conftest import Filled
 from tests.support.rows import GPU, at, device, device_sample, engine, epoch, held, host_sample, sample
 
@@ -114,7 +115,7 @@ def test_the_parts_of_a_bucket_are_means_that_sum_to_the_mean_used(filled: Fille
         filled.writer.put([held(second, 1000, engine_id=None, pid=3)])
         filled.writer.put([held(second, 6000)] if second >= 50 else [])
     filled.writer.flush()
-    span = {"start": at(0), "end": at(99), "points": 10}
+    span: dict[str, Parameter] = {"start": at(0), "end": at(99), "points": 10}
     parts: dict[object, float] = {}
     for row in filled.store.query("device_memory_series", span).to_pylist():
         parts[row["ts"]] = parts.get(row["ts"], 0.0) + row["memory_bytes"]

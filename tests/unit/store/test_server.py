@@ -3,7 +3,7 @@
 import socket
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,14 +16,14 @@ from store import server as server_module
 from store.address import Address
 from store.client import StoreClient
 from store.local import LocalStore
-from store.protocol import StoreBusyError, StoreError, StoreUnavailableError
+from store.protocol import Parameter, StoreBusyError, StoreError, StoreUnavailableError
 from store.reads import Reader
 from store.server import ReadServer, serve
 from store.writer import Writer
 from tests.support.rows import HOST, engine, epoch, sample
 from tests.support.wait import until
 
-SPAN = {"start": "2026-01-01T00:00:00Z", "end": "2026-12-31T00:00:00Z", "points": 2000}
+SPAN: Mapping[str, Parameter] = {"start": "2026-01-01T00:00:00Z", "end": "2026-12-31T00:00:00Z", "points": 2000}
 
 
 @pytest.fixture

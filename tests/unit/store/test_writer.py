@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -60,8 +60,8 @@ def test_statistics_tell_what_was_done(writer: Writer) -> None:
 
 
 def test_a_row_that_its_table_cannot_hold_does_not_hold_up_the_others(writer: Writer) -> None:
-    broken: Any = replace(sample(1), generation_tokens_total="many")
-    nameless: Any = replace(device_sample(1), host=None)
+    broken = replace(sample(1), generation_tokens_total=cast("float", "many"))
+    nameless = replace(device_sample(1), host=cast("str", None))
     foreign: Any = object()
     writer.put([sample(0), broken, device_sample(0), nameless, foreign, sample(2)])
     writer.flush()
