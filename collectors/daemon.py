@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+import psutil
 import structlog
 
 from collectors.devices.nvidia import NvidiaBackend
@@ -83,7 +84,8 @@ class Collector:
         opened.callback(address.remove, settings.run_folder)
 
         reads = LocalStore(writer, settings.store)
-        registry = Registry(settings.host, reads.query("latest_epochs").to_pylist())
+        booted = datetime.fromtimestamp(psutil.boot_time(), UTC)
+        registry = Registry(settings.host, reads.query("latest_epochs").to_pylist(), booted)
         running = [row["engine_id"] for row in reads.query("overview").to_pylist() if _ran(row["state"])]
         http = opened.enter_context(HttpClient(settings.collector))
         scheduler = Scheduler(writer, settings.host)

@@ -114,11 +114,7 @@ def lock_of(settings: Settings) -> CollectorLock:
 def record_failure(settings: Settings, message: str | None) -> None:
     """Leave the reason why a collector could not start where the dashboard finds it; None clears it."""
     with contextlib.suppress(OSError):  # a folder that can't be written is the likely reason itself; it is on stderr
-        if message is None:
-            (settings.run_folder / address.FAILURE).unlink(missing_ok=True)
-        else:
-            settings.run_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            (settings.run_folder / address.FAILURE).write_text(message, encoding="utf-8")
+        address.write_failure(settings.run_folder, message)
 
 
 def stop(settings: Settings, timeout_seconds: float = STOP_TIMEOUT_SECONDS) -> bool:

@@ -64,9 +64,14 @@ def short_model_name(model_id: str | None) -> str | None:
 class Registry:
     """The engines of one host. All methods are thread-safe and return the rows to store."""
 
-    def __init__(self, host: str, known: Iterable[Mapping[str, Any]] = ()) -> None:
-        """`known`: the rows of the query `latest_epochs`, so that identities survive the collector."""
+    def __init__(self, host: str, known: Iterable[Mapping[str, Any]] = (), booted: datetime | None = None) -> None:
+        """
+        `known`: the rows of the query `latest_epochs`, so that identities survive the collector.
+        `booted`: when this host started. Its monotonic clock began anew then, so an epoch of an earlier boot
+        (of an engine elsewhere, which did not restart) is not continued.
+        """
         self._host = host
+        self._booted = booted
         self._lock = threading.Lock()
         self._lives: dict[str, _Life] = {}
         for row in known:
@@ -115,6 +120,8 @@ class Registry:
                 life = self._lives[engine_id] = _Life(engine, epoch)
             elif not _same_process(life.epoch, endpoint):
                 rows += self._reopen(life, endpoint, facts, ts, "its process is another one")
+            elif self._booted is not None and life.epoch.first_seen < self._booted:
+                rows += self._reopen(life, replace(endpoint, process_start=None), facts, ts, "this host has restarted")
             elif _settled(identity) and (changes := _changes(life.epoch, facts)):
                 rows += self._reconfigure(life, endpoint, facts, changes, ts)
             life.engine = engine

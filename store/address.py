@@ -13,7 +13,7 @@ from pathlib import Path
 from store.protocol import StoreError
 
 FILE_NAME = "collector.json"
-FAILURE = "failure.txt"  # why the last collector could not start; removed by one that does
+FAILURE = "failure.txt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +66,20 @@ def read(run_folder: Path) -> Address | None:
 def remove(run_folder: Path) -> None:
     """Forget the address, at the collector's end."""
     (run_folder / FILE_NAME).unlink(missing_ok=True)
+
+
+def write_failure(run_folder: Path, message: str | None) -> None:
+    """Leave why a collector could not start for those who look for it; None clears it. Raises `OSError`."""
+    if message is None:
+        (run_folder / FAILURE).unlink(missing_ok=True)
+        return
+    run_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_private(run_folder / FAILURE, message)
+
+
+def read_failure(run_folder: Path) -> str | None:
+    """Why the last collector could not start; None when it could, or when that can't be read."""
+    try:
+        return (run_folder / FAILURE).read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None

@@ -16,8 +16,14 @@ import pyarrow as pa
 from settings import Settings
 from store import address, protocol
 from store.address import Address
-from store.protocol import Parameter, StoreBusyError, StoreError, StoreUnavailableError, UnknownQueryError
-from store.reads import TURN_WAIT_SECONDS
+from store.protocol import (
+    READ_TURN_WAIT_SECONDS,
+    Parameter,
+    StoreBusyError,
+    StoreError,
+    StoreUnavailableError,
+    UnknownQueryError,
+)
 
 CONNECT_TIMEOUT_SECONDS = 2.0
 KEEP_ALIVE_SECONDS = 15.0  # well under the server's, so that it never closes a connection we are about to use
@@ -106,21 +112,25 @@ class StoreClient:
     def _client(self) -> httpx2.Client:
         found = address.read(self._settings.run_folder)
         if found is None:
-            raise StoreUnavailableError(f"no collector runs on {self._settings.data}. {_START_HINT}")
+            raise StoreUnavailableError(self._absent("runs"))
         with self._lock:
             if self._http is None or found != self._address:
                 # The old one is left to the threads that still use it.
                 self._http, self._address = _connect(found, self._settings), found
             return self._http
 
+    def _absent(self, verb: str) -> str:
+        """Why there is no collector, as far as it is known, and what to do."""
+        failure = address.read_failure(self._settings.run_folder)
+        reason = f"The last one could not start: {failure} " if failure else ""
+        return f"no collector {verb} on {self._settings.data}. {reason}{_START_HINT}"
+
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
             yield
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            raise StoreUnavailableError(
-                f"no collector answers on {self._settings.data} ({error}). {_START_HINT}"
-            ) from error
+            raise StoreUnavailableError(self._absent("answers")) from error
         except httpx2.TimeoutException as error:
             raise StoreBusyError(f"the collector did not answer in time ({error}); try again") from error
         except httpx2.HTTPError as error:
@@ -133,7 +143,7 @@ class StoreClient:
 
 def _connect(found: Address, settings: Settings) -> httpx2.Client:
     timeout = httpx2.Timeout(
-        settings.store.read_timeout_seconds + TURN_WAIT_SECONDS + 5.0, connect=CONNECT_TIMEOUT_SECONDS
+        settings.store.read_timeout_seconds + READ_TURN_WAIT_SECONDS + 5.0, connect=CONNECT_TIMEOUT_SECONDS
     )
     headers = {}
     if found.token_file is not None:

@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from store.model import Row
 
+READ_TURN_WAIT_SECONDS = 2.0  # how long a read waits for its turn before the store says that it is busy
+
 Parameter = str | int | float | bool | datetime | None | Sequence[str]
 
 
@@ -70,7 +72,8 @@ class Store(Protocol):
 # they are: `bucket_seconds` (0: raw samples) and `gap_seconds`. A bucket's ts is its beginning.
 # Rates and their rules: store/schema/0002_rates.sql. A person's own SQL finds them in the view `engine_rate`.
 #
-# overview(at=None, window_seconds=60, rate_window_seconds=10)   one row an engine
+# overview(at=None, window_seconds=60, rate_window_seconds=10)   one row an engine; one that stopped more than ten
+#   minutes ago without ever having told what it is (a start that failed) is left to the events
 #   host engine_id kind label url found_by first_seen  epoch_id epoch_started epoch_started_is_process_start
 #   version model_id model_path quantization max_context_tokens slots arguments facts
 #   state detail state_ts state_since(ts at which this state began)

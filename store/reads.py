@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from settings import StoreSettings
 from store import queries
-from store.protocol import Parameter, StoreBusyError, StoreError
+from store.protocol import READ_TURN_WAIT_SECONDS, Parameter, StoreBusyError, StoreError
 
-TURN_WAIT_SECONDS = 2.0
 INTERRUPT_AGAIN_SECONDS = 0.1
 EXPORTS_AT_ONCE = 2
 EXPORT_TIMEOUT_SECONDS = 1800.0
@@ -32,7 +31,7 @@ class Reader:
         path: Path,
         settings: StoreSettings,
         cursor: Callable[[], duckdb.DuckDBPyConnection],
-        turn_wait_seconds: float = TURN_WAIT_SECONDS,
+        turn_wait_seconds: float = READ_TURN_WAIT_SECONDS,
     ) -> None:
         self.path = path
         self._settings = settings

@@ -115,4 +115,8 @@ LEFT JOIN in_window AS w ON w.engine_id = e.engine_id
 LEFT JOIN itl AS i ON i.engine_id = e.engine_id
 LEFT JOIN memory AS m ON m.engine_id = e.engine_id
 WHERE e.first_seen <= $at
+    AND NOT (
+        coalesce(s.state = 'stopped' AND ss.state_since < $at - INTERVAL 10 MINUTE, false)
+        AND e.engine_id NOT IN (SELECT engine_id FROM epoch WHERE version IS NOT NULL OR model_id IS NOT NULL)
+    )
 ORDER BY e.label, e.engine_id

@@ -86,8 +86,14 @@ def test_what_an_engine_does_not_tell_is_null_not_zero(filled: Filled) -> None:
     assert {name: row[name] for name in untold} == dict.fromkeys(untold)
 
 
+def test_a_start_that_failed_leaves_the_overview_after_ten_minutes(filled: Filled) -> None:
+    filled.put(engine(), epoch(), sample(0, state="loading"), sample(10, state="stopped"))
+    assert set(_overview(filled, 60)) == {ENGINE}
+    assert _overview(filled, 11 * 60) == {}
+
+
 def test_an_engine_that_fell_silent_keeps_its_last_state_with_its_time(filled: Filled) -> None:
-    filled.put(engine(), epoch(), sample(0), sample(10, state="stopped"), sample(12, state="stopped"))
+    filled.put(engine(), epoch(version="b1"), sample(0), sample(10, state="stopped"), sample(12, state="stopped"))
     row = _overview(filled, 4 * 3600)[ENGINE]
     assert (row["state"], row["state_ts"], row["state_since"]) == ("stopped", at(12), at(10))
     assert row["generation_tokens_per_second"] is None

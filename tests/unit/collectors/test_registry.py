@@ -137,6 +137,16 @@ def test_identities_survive_the_collector() -> None:
     assert kinds(rows) == []
 
 
+def test_an_epoch_is_not_continued_over_a_restart_of_this_host() -> None:
+    registry = Registry("box")
+    attached, _ = registry.attach(endpoint(), VLLM, identity(), NOON)
+    known = {**asdict(attached.epoch), **asdict(attached.engine)}
+    rebooted = Registry("box", [known], booted=NOON + timedelta(minutes=5))
+    again, rows = rebooted.attach(endpoint(), VLLM, identity(), NOON + timedelta(minutes=6))
+    assert again.epoch.epoch_id != attached.epoch.epoch_id
+    assert kinds(rows) == ["restarted"]
+
+
 def test_labels_are_unique() -> None:
     registry = Registry("box")
     first, _ = registry.attach(endpoint(1.0), VLLM, identity(), NOON)
