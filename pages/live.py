@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import streamlit as st
 
 from store.protocol import StoreError
-from views import data, empty, live
+from views import empty, live, picture
 from views.urlstate import BadRangeError, Window, frozen_window, live_window, share_link
 
 # The words of the URL (?window=15m&refresh=5s) and what they mean, in minutes and in seconds.
@@ -28,7 +28,7 @@ except BadRangeError as error:
     frozen = None
 
 try:
-    known = live.known_engines()
+    known = picture.known_engines()
 except StoreError:
     known = {}  # the block below asks again and says why
 
@@ -70,16 +70,16 @@ def draw() -> None:
     """Load everything, then draw everything: a block that waits half-way would flicker."""
     window = shown_window()
     try:
-        found = data.load_live(window)
+        shown = picture.picture(window, chosen)
     except StoreError as error:
         empty.store_problem(error)
         return
     live.draw_status(window)
-    if not found.engines:
+    if not shown.found.engines:
         empty.no_engine()
-    else:
-        live.draw_cards(found, chosen)
-    live.draw_charts(found, chosen)
+    live.draw_cards(shown)
+    live.draw_charts(shown)
 
 
 st.fragment(draw, run_every=refresh or None)()
+live.draw_downloads(lambda: picture.picture(shown_window(), chosen))
