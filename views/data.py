@@ -84,11 +84,6 @@ class LiveData:
     host_series: pa.Table
 
 
-def engine_ids() -> list[str]:
-    """Every engine ever seen on this host, sorted: the order that decides colours. Raises `StoreError`."""
-    return sorted(row["engine_id"] for row in records("latest_epochs"))
-
-
 def load_live(window: Window) -> LiveData:
     """All queries of the Live page. Raises `StoreError`; a page shows it as its own state."""
     span: dict[str, datetime] = {"start": window.start, "end": window.end}
