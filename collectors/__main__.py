@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -180,4 +181,7 @@ def _print_json(document: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    CliApp.run(Cli)
+    try:
+        CliApp.run(Cli)
+    except BrokenPipeError:  # the reader of a pipe (`| head`) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

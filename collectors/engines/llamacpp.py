@@ -76,7 +76,10 @@ class LlamaCpp:
 
     kind: ClassVar[str] = "llama.cpp"
     title: ClassVar[str] = "llama.cpp"
-    usual_ports: ClassVar[tuple[int, ...]] = (8080,)
+    usual_ports: ClassVar[tuple[int, ...]] = (
+        8080,
+        9931,
+    )  # 9931: announced as the next default (ggml-org/llama.cpp PR 26508)
     start_hint: ClassVar[str] = "llama-server -m MODEL.gguf --port 8080 --metrics"
 
     def looks_like(self, arguments: tuple[str, ...], process_name: str) -> bool:
