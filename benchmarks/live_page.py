@@ -78,7 +78,7 @@ def demo(folder: Path) -> Iterator[None]:
         text=True,
     ) as process:
         assert process.stdout is not None
-        until(lambda: "serving" in process.stdout.readline(), 60, "the demo")
+        next(line for line in process.stdout if "serving" in line)
         yield
         process.send_signal(signal.SIGINT)
 

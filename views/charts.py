@@ -191,12 +191,16 @@ def _marks(
             )
             return [band, data.mark_line(strokeWidth=1.8).encode(x=x, y=y, color=color, strokeDash=dash)], engine_keys
         case "requests":
+            bands = [
+                data.mark_area(opacity=0.15).encode(x=x, y=alt.Y(f"{what}_lo:Q"), y2=f"{what}_hi:Q", color=color)
+                for what, _ in _REQUESTS
+            ]
             running = data.mark_line(strokeWidth=1.8).encode(x=x, y=y, color=color)
             waiting = data.mark_line(strokeWidth=1.8, strokeDash=[5, 4]).encode(x=x, y=alt.Y("wait:Q"), color=color)
             keys = [
                 (f"{series.key}_{what}", f"{series.label}, {word}") for series in engines for what, word in _REQUESTS
             ]
-            return [running, waiting], keys
+            return [*bands, running, waiting], keys
         case "parts":
             return _memory_marks(data, x, y, color), [
                 *engine_keys,

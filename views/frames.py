@@ -65,8 +65,8 @@ def engine_frame(table: pa.Table, engines: Mapping[str, Series]) -> pd.DataFrame
     }
     _spread(frame, table, "generation_tokens_per_second", "gen")
     _spread(frame, table, "prompt_tokens_per_second", "prompt")
-    frame["run"] = _column(table, "requests_running")
-    frame["wait"] = _column(table, "requests_waiting")
+    _spread(frame, table, "requests_running", "run")
+    _spread(frame, table, "requests_waiting", "wait")
     return _chosen(pd.DataFrame(frame), "s")
 
 

@@ -6,6 +6,7 @@ Expected text is what `tests.support.demo` writes: a vLLM of about 600 tok/s and
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import shutil
@@ -171,6 +172,22 @@ def test_a_link_shows_the_same_view_to_somebody_else(watched, url, browser):
     other.context.close()
     assert watched.errors == []
     assert watched.outside == []
+
+
+def test_the_data_of_a_chart_leaves_as_csv(watched, url):
+    page = watched.page
+    page.goto(f"{url}/?engines=llama.cpp-8080&refresh=off")
+    expect(card(page, LLAMA)).to_be_visible(timeout=30_000)
+    with page.expect_download(timeout=30_000) as download:
+        page.locator(".st-key-csv-Generation button").click()
+    assert download.value.suggested_filename == "engine-room_generation.csv"
+    with Path(download.value.path()).open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["engine_id"] for row in rows if row["engine_id"]} == {"llama.cpp-8080"}
+    rates = [float(row["generation_tokens_per_second"]) for row in rows if row["generation_tokens_per_second"]]
+    assert len(rates) > 50
+    assert rates == pytest.approx([88.0] * len(rates))  # the demo's llama.cpp never does anything else
+    assert all(row["time_utc"].endswith("Z") for row in rows)
 
 
 @pytest.mark.parametrize("width", [390, 1440])
