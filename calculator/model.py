@@ -55,6 +55,43 @@ class RecurrentState:
     v_heads: int | None = None
     v_dim: int | None = None
     kernel: int | None = None
+    ssm_dtype: str | None = None  # of the recurrent part in vLLM; None: the type of the activations
+    groups: int | None = None  # Mamba 2: groups of B and C, for sharding over tensor-parallel ranks
+
+
+class Shard(StrEnum):
+    """How tensor parallelism divides a weight."""
+
+    COLUMN = "column"  # by its rows (output features)
+    ROW = "row"  # by its columns (input features)
+    KV = "kv"  # by KV heads; a rank keeps at least one head
+    VOCAB = "vocab"  # by rows of the padded vocabulary
+    EXPERT = "expert"  # within each expert, or whole experts under expert parallelism
+    REPLICATED = "replicated"  # every rank keeps all of it
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """
+    One weight by its shape, for what is planned without a tensor table; or the sum of a block's stored tensors.
+
+    `rows` are output features, `columns` input features (1 for a vector), `copies` experts or stacked parts.
+    `linear` says that weight quantisation applies to it, unless the quantisation's own list excludes its name.
+    """
+
+    name: str
+    rows: int
+    columns: int
+    shard: Shard
+    copies: int = 1
+    linear: bool = False
+    stored_bytes: int | None = None  # of all copies, where safetensors headers tell it
+    stored_dtype: str | None = None  # safetensors dtype of `stored_bytes`
+
+    @property
+    def elements(self) -> int:
+        """Parameters of all copies."""
+        return self.rows * self.columns * self.copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +112,7 @@ class Layer:
     n_ff: int = 0  # dense feed-forward width; 0 in a pure expert layer
     experts: int = 0  # routed experts in this layer
     parameters: int | None = None  # weights of the block, where they are known from the shapes
+    weights: tuple[Weight, ...] = ()  # the same by matrix, where a configuration gives the shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +151,8 @@ class Model:
     quantization_config: Mapping[str, object] = field(default_factory=dict)  # Hugging Face, as it stands
     dtype: str | None = None  # "bfloat16" ...: of the unquantised weights
     has_vision: bool = False
+    weights: tuple[Weight, ...] = ()  # outside the blocks: embeddings, head, last norm, vision encoder
+    rotary_elements: int = 0  # cos/sin table of the rotary embedding: positions x rotary width, over distinct tables
 
 
 @dataclass(frozen=True, slots=True)
