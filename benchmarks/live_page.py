@@ -191,15 +191,15 @@ def main() -> int:
                 )
                 try:
                     until(partial(_up, port), 60, "the server")
-                    size, cpu, refreshes = asyncio.run(
-                        watched(port, viewers, options.seconds, psutil.Process(server.pid))
-                    )
+                    process = psutil.Process(server.pid)
+                    size, cpu, refreshes = asyncio.run(watched(port, viewers, options.seconds, process))
+                    resident = process.memory_info().rss
                 finally:
                     server.terminate()
                     server.wait(20)
                 expected = viewers * options.seconds / 2
                 print(
-                    f"{viewers} viewers: {size / 1000:.1f} kB on the wire a refresh and viewer, {cpu:.0%} of a core, "
+                    f"{viewers} viewers: {size / 1000:.1f} kB on the wire a refresh and viewer, {cpu:.0%} of a core, {resident / 1e6:.0f} MB, "
                     f"{refreshes} of about {expected:.0f} refreshes arrived"
                 )
                 exceeded = exceeded or size > BUDGET_BYTES

@@ -56,6 +56,7 @@ def draw() -> None:
                     for name in ("took (ms)", "late (ms)", "most late in 10 min (ms)", "every (s)")
                 },
                 "detail": st.column_config.TextColumn(width="large"),
+                "source": st.column_config.TextColumn(width="medium"),
                 "found by": st.column_config.TextColumn(width="medium"),
             },
         )

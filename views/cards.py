@@ -183,6 +183,10 @@ def _latency(row: Row, data: LiveData, quantity: str) -> str:
     if quantity == "itl_seconds" and formatting.known(mean):
         why = "mean of the last minute from the engine's own totals; percentiles are not offered by "
         return f"mean <b>{tip(formatting.duration(mean), why + title_of(row['kind']))}</b>"
+    seconds = data.offers.get((str(row["engine_id"]), "generation_seconds_total"))
+    if quantity == "itl_seconds" and seconds is not None and seconds["offer"] == Offer.OFFERED:
+        engine = title_of(row["kind"])
+        return tip("no token in the last minute", f"{engine} offers a mean only, and only while it generates")
     return absent(row, data, quantity)
 
 
@@ -216,7 +220,7 @@ def _cpu(row: Row) -> str:
     if not formatting.known(cores):
         return tip("not known", "the engine's processes can't be seen from here")
     over = f"CPU seconds per second over {formatting.count(processes)} processes"
-    return f"<b>{tip(f'{formatting.number(cores, 2)} cores', over)}</b>"
+    return f"<b>{tip(f'{formatting.cores(cores)} cores', over)}</b>"
 
 
 def no_gpu_reason(data: LiveData) -> str:

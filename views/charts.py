@@ -156,10 +156,11 @@ def _panel(
         axis=y_axis,
         scale=alt.Scale(domain=[0, 100]) if panel.unit == "%" else alt.Scale(zero=True, nice=True),
     )
+    # Invisible points at both ends of the time axis, and at 1 so that a line of zeros lies at the bottom.
     window = (
         alt.Chart(alt.NamedData("window"))
         .mark_point(opacity=0, size=1)
-        .encode(x=alt.X("ts:T", scale=alt.Scale(type="utc", nice=False), axis=axis))
+        .encode(x=alt.X("ts:T", scale=alt.Scale(type="utc", nice=False), axis=axis), y=alt.YDatum(1, title=panel.unit))
     )
     drawn, keys = _marks(panel, engines, devices, data, x, y)
     crosshair = _crosshair(panel, keys, data, grid_seconds)

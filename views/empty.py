@@ -18,9 +18,10 @@ def store_problem(error: StoreError) -> None:
         case StoreUnavailableError():
             st.warning(
                 "**No collector answers.** It is not running, or still starting; figures appear here by themselves "
-                f"as soon as it does. ({error})",
+                "as soon as it does.",
                 icon=":material/sensors_off:",
             )
+            st.caption(str(error))
             st.markdown("Start one for this data folder:")
             st.code(f"ENGINE_ROOM_DATA={settings.load().data} python -m collectors run", language="shell")
         case StoreBusyError():

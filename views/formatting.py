@@ -60,6 +60,13 @@ def size(value_bytes: float | None) -> str:
     return humanize.naturalsize(value_bytes, binary=True, format="%.1f").replace(" Bytes", " B").replace(" Byte", " B")
 
 
+def cores(value: float | None) -> str:
+    """CPU seconds per second, i.e. busy cores, to a hundredth; a little use never reads as none."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return "<0.01" if 0 < value < 0.005 else f"{value:.2f}" if value < 9.995 else f"{value:.0f}"
+
+
 def fraction(value: float | None) -> str:
     """A share 0..1 as whole percent; a share that is neither none nor all never reads as 0 % or 100 %."""
     if value is None or not math.isfinite(value):

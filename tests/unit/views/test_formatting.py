@@ -22,6 +22,7 @@ WRITERS = [
     formatting.tokens,
     formatting.size,
     formatting.fraction,
+    formatting.cores,
     formatting.duration,
     formatting.age,
 ]
@@ -74,6 +75,11 @@ def test_shares_never_round_to_none_or_all(share, text):
 )
 def test_durations_carry_their_unit(seconds, text):
     assert formatting.duration(seconds) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.0052, "0.01"), (0.001, "<0.01"), (1.1, "1.10"), (64.0, "64")])
+def test_a_little_cpu_is_not_none(value, text):
+    assert formatting.cores(value) == text
 
 
 @pytest.mark.parametrize(
