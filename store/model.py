@@ -363,6 +363,36 @@ class Event:
     details: str | None = None  # JSON object
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryScore:
+    """
+    One part of a running engine's memory plan beside what was measured, in the unit of the row.
+
+    `error_fraction` is 0 where the measurement lies within the prediction, else its distance from the nearer
+    bound as a share of the measurement, positive where too much was predicted. All rows of one comparison share
+    one `ts`; the first of them carries the plan itself.
+    """
+
+    table: ClassVar[str] = "memory_plan"
+    ts: datetime
+    host: str
+    engine_id: str
+    epoch_id: str
+    engine: str  # kind of the engine: "vllm", "llama.cpp"
+    engine_version: str | None
+    model: str | None
+    model_file: str | None  # file, folder or catalogue entry that the facts were read from
+    part: str  # "host memory", "memory of GPU 0", "KV cache" ...; "plan" where no plan could be made
+    unit: str  # "bytes" or "tokens"
+    predicted_low: float | None
+    predicted_high: float | None
+    measured: float | None
+    measured_method: str | None
+    error_fraction: float | None
+    reason: str | None  # why a figure is missing, or what the comparison leaves out
+    document: str | None = None  # JSON of the plan
+
+
 Row = (
     Engine
     | Epoch
@@ -375,8 +405,9 @@ Row = (
     | ProcessMemory
     | SourceHealth
     | Event
+    | MemoryScore
 )
 ROW_TYPES: tuple[type[Row], ...] = (
     Engine, Epoch, EngineSample, QuantityOffer, LatencyBucket, Device, DeviceSample, HostSample,
-    ProcessMemory, SourceHealth, Event,
+    ProcessMemory, SourceHealth, Event, MemoryScore,
 )  # fmt: skip

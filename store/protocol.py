@@ -106,5 +106,8 @@ class Store(Protocol):
 # epochs(engine_id=None)       every epoch with engine_id label kind and its columns, newest first
 # latest_epochs()              the newest epoch of each engine, and of the engine kind label url found_by
 #                              engine_first_seen; `label` as it was written, `first_seen` of the epoch
+# memory_scores(engine_id=None, limit=1000)   the newest comparison of each epoch, one row a part, newest first
+#   ts host engine_id label epoch_id engine engine_version model model_file part unit predicted_low predicted_high
+#   measured measured_method error_fraction reason
 # status()     schema_version file_bytes wal_bytes newest_ts oldest_ts and rows of each table as rows_<table>
 # ---------------------------------------------------------------------------------------------

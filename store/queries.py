@@ -58,6 +58,7 @@ QUERIES: Mapping[str, Query] = {
     "events": Query({**_RANGE, **_ENGINE, "limit": Accepts("count", 1000)}),
     "epochs": Query(_ENGINE),
     "latest_epochs": Query(),
+    "memory_scores": Query({**_ENGINE, "limit": Accepts("count", 1000)}),
     "status": Query(),
 }
 

@@ -75,10 +75,14 @@ COLUMNS = {
         "host engine_id epoch_id started started_is_process_start first_seen pid version model_id model_path "
         "quantization max_context_tokens slots arguments facts kind label url found_by engine_first_seen"
     ),
+    "memory_scores": _words(
+        "ts host engine_id label epoch_id engine engine_version model model_file part unit predicted_low "
+        "predicted_high measured measured_method error_fraction reason"
+    ),
     "status": _words(
         "schema_version file_bytes wal_bytes newest_ts oldest_ts rows_engine rows_epoch rows_engine_sample "
         "rows_quantity_offer rows_latency_bucket rows_device rows_device_sample rows_host_sample "
-        "rows_process_memory rows_source_health rows_event"
+        "rows_process_memory rows_source_health rows_event rows_memory_plan"
     ),
 }
 RANGED = {"latency", "events"} | {name for name in COLUMNS if name.endswith("_series")}
