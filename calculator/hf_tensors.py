@@ -1,0 +1,78 @@
+"""Sorts the tensors of a safetensors checkpoint into blocks and shards, so that a plan uses their exact bytes."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+
+from calculator.model import Model, Shard, Tensor, Weight
+
+_BLOCK = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
+_ENCODER = re.compile(r"(?:^|\.)(?:visual|vision_\w+|vit|multi_modal_projector|embed_vision|audio_\w+|embed_audio)\.")
+# Names of Hugging Face checkpoints; first match decides. Shards as in vLLM 0.32's layers of the same name.
+_SHARDS = (
+    (re.compile(r"experts\.\d+\.|\.experts\."), Shard.EXPERT),
+    (re.compile(r"embed_tokens|lm_head|word_embeddings|\.wte\."), Shard.VOCAB),
+    (re.compile(r"\.[kv]_proj\."), Shard.KV),
+    (re.compile(r"\.(?:o_proj|down_proj|out_proj|w2|c_proj|dense_4h_to_h)\."), Shard.ROW),
+    (
+        re.compile(
+            r"\.(?:q_proj|qkv_proj|gate_proj|up_proj|gate_up_proj|in_proj\w*|q_b_proj|kv_b_proj|w1|w3|input_linear)\."
+            r"|conv1d|A_log|dt_bias|\.D$|\.sinks$"
+        ),
+        Shard.COLUMN,
+    ),
+)
+_FLOATS = ("F32", "F16", "BF16", "F64")
+_SCALE = re.compile(r"scale|zero_point|qzeros|g_idx")
+
+
+def shard_of(name: str) -> Shard:
+    """Say how a rank keeps the tensor of this name."""
+    return next((shard for pattern, shard in _SHARDS if pattern.search(name)), Shard.REPLICATED)
+
+
+def with_tensors(model: Model, tensors: Iterable[Tensor]) -> Model:
+    """
+    Replace a model's weights by shape with the stored ones, summed up by block, shard and type.
+
+    Draft blocks (MTP) and an output head that is stored although it is tied are left out, as vLLM doesn't load them.
+    """
+    tensors = tuple(tensors)
+    blocks: list[dict[tuple[Shard, str], list[int]]] = [defaultdict(lambda: [0, 0]) for _ in model.layers]
+    outside: dict[tuple[Shard, str], list[int]] = defaultdict(lambda: [0, 0])
+    parameters = 0
+    for tensor in tensors:
+        encoder = _ENCODER.search(tensor.name) is not None
+        found = None if encoder else _BLOCK.search(tensor.name)
+        index = int(found.group(1)) if found else None
+        if tensor.name.startswith("mtp.") or (index is not None and index >= len(blocks)):
+            continue
+        if model.tied_embeddings and "lm_head" in tensor.name:
+            continue
+        scale = _SCALE.search(tensor.name) is not None
+        kind = f"{tensor.type} scale" if scale and tensor.type in _FLOATS else tensor.type
+        shard = Shard.COLUMN if encoder else shard_of(tensor.name)
+        total = (outside if index is None else blocks[index])[shard, kind]
+        elements = _elements(tensor)
+        total[0] += elements
+        total[1] += tensor.size_bytes
+        parameters += 0 if scale else elements
+    layers = tuple(replace(layer, weights=_weights(block)) for layer, block in zip(model.layers, blocks, strict=True))
+    return replace(model, layers=layers, weights=_weights(outside), tensors=tensors)
+
+
+def _weights(totals: dict[tuple[Shard, str], list[int]]) -> tuple[Weight, ...]:
+    return tuple(
+        Weight("stored", elements, 1, shard, stored_bytes=size, stored_dtype=kind)
+        for (shard, kind), (elements, size) in totals.items()
+    )
+
+
+def _elements(tensor: Tensor) -> int:
+    out = 1
+    for part in tensor.shape:
+        out *= part
+    return out
