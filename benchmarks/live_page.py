@@ -199,7 +199,8 @@ def main() -> int:
                     server.wait(20)
                 expected = viewers * options.seconds / 2
                 print(
-                    f"{viewers} viewers: {size / 1000:.1f} kB on the wire a refresh and viewer, {cpu:.0%} of a core, {resident / 1e6:.0f} MB, "
+                    f"{viewers} viewers: {size / 1000:.1f} kB on the wire a refresh and viewer, {cpu:.0%} of a core, "
+                    f"{resident / 1e6:.0f} MB resident, "
                     f"{refreshes} of about {expected:.0f} refreshes arrived"
                 )
                 exceeded = exceeded or size > BUDGET_BYTES

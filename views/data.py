@@ -67,6 +67,11 @@ def points_for(series: int) -> int:
     return max(FEWEST_POINTS, min(MOST_POINTS, POINTS_BUDGET // max(1, series)))
 
 
+def coarsest_points(engines: int, devices: int) -> int:
+    """The fewest points of any line on a page with so many engines and devices: the step of its crosshair."""
+    return min(points_for(engines), points_for(2 * devices))
+
+
 @dataclass(frozen=True, slots=True)
 class LiveData:
     """Everything one tick of the Live page shows, loaded before anything is drawn."""

@@ -71,7 +71,7 @@ def compose(found: LiveData, every: Mapping[str, Series], chosen: Sequence[str])
     holders = {key: series for key, series in every.items() if key in holding}
     devices = tuple((f"d{place}", f"GPU {row['index']}") for place, row in enumerate(found.devices))
     shown = tuple(lines.values())
-    grid = frames.grid_seconds(found.window, data.MOST_POINTS)
+    grid = frames.grid_seconds(found.window, data.coarsest_points(len(found.engines), len(found.devices)))
     minutes = found.window.seconds / 60
     return Picture(
         found=found,
