@@ -40,7 +40,9 @@ def leave_frozen() -> None:
 
 
 with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-    chosen = st.multiselect("Engines", list(known), key="engines", bind="query-params", placeholder="all", width=320)
+    # Without a store the link's own engines stand in, so that the choice outlives a collector that is still starting.
+    options = list(known) or st.query_params.get_all("engines")
+    chosen = st.multiselect("Engines", options, key="engines", bind="query-params", placeholder="all", width=320)
     if frozen is None:
         window_name = st.segmented_control(
             "Window", list(WINDOWS), default="5m", required=True, key="window", bind="query-params"
@@ -71,12 +73,17 @@ def draw() -> None:
     window = shown_window()
     try:
         shown = picture.picture(window, chosen)
+        engines_now = picture.known_engines()
     except StoreError as error:
         empty.store_problem(error)
         return
+    if window.live and engines_now.keys() != known.keys():
+        st.rerun()  # an engine came: the choice above has to offer it
     live.draw_status(window)
     if not shown.found.engines:
-        empty.no_engine()
+        empty.no_engine() if window.live else empty.no_engine_then()
+    elif not shown.cards and not shown.old_count:
+        empty.none_of_the_chosen()
     live.draw_cards(shown)
     live.draw_charts(shown)
 

@@ -58,3 +58,16 @@ def no_engine() -> None:
         "An engine elsewhere, or in a container whose processes can't be seen: name it in engine-room.toml, "
         'for example `[[target]]` with `url = "http://127.0.0.1:8000"`.'
     )
+
+
+def no_engine_then() -> None:
+    """Say that a frozen range ends before the first engine was seen."""
+    st.info("**No engine had been seen** by the end of this time range.", icon=":material/history:")
+
+
+def none_of_the_chosen() -> None:
+    """Say that the chosen engines have nothing to show."""
+    st.info(
+        "**None of the chosen engines was there** by the end of this time range. Choose others above, or none for all.",
+        icon=":material/filter_alt_off:",
+    )

@@ -184,6 +184,30 @@ def test_a_frozen_link_shows_its_own_time(serve):
     assert "frozen" not in words(app)
 
 
+def test_a_range_before_the_first_engine_says_so(serve):
+    serve("two")
+    app = open_page(**{"from": "2020-01-01T00:00:00Z", "to": "2020-01-01T01:00:00Z"})
+    assert "No engine had been seen" in app.info[0].value
+    assert not cards(app)
+
+
+def test_the_choice_of_a_link_outlives_a_collector_that_is_not_there_yet(use_folder, tmp_path):
+    use_folder(tmp_path / "nothing")
+    app = open_page(engines=[VLLM])
+    assert app.multiselect(key="engines").value == [VLLM]
+
+
+def test_an_engine_that_comes_can_be_chosen(serve):
+    store = serve("empty", seconds=30)
+    app = open_page()
+    assert app.multiselect(key="engines").options == []
+    store.writer.put([row for row in replace(store.demo, engines=(VLLM,)).facts() if not hasattr(row, "device_id")])
+    store.writer.flush()
+    st.cache_resource.clear()
+    app.run()
+    assert app.multiselect(key="engines").options == [VLLM]
+
+
 def test_a_bad_link_is_told_and_the_live_view_shown(serve):
     serve("two")
     app = open_page(**{"from": "yesterday", "to": "2026-12-01T00:00:00Z"})
