@@ -88,6 +88,10 @@ class Settings(BaseSettings):
     )
     host: str = Field(default_factory=socket.gethostname, description="name of this host in every row")
     target: tuple[Target, ...] = ()
+    model_folders: tuple[Path, ...] = Field(
+        (), description="folders from which the Memory page may read model files; running engines' own are added"
+    )
+    llama_fit_params: Path | None = Field(None, description="llama.cpp's own estimator, where it is not on the PATH")
     collector: CollectorSettings = CollectorSettings()
     store: StoreSettings = Field(default_factory=StoreSettings)
 
