@@ -160,6 +160,8 @@ class Supervisor:
     def release(self) -> None:
         """Stop watching and end the collector if a web server started it."""
         self._stop.set()
+        if self._thread.ident is None:  # never started: this server was told to leave the collector alone
+            return
         self._thread.join(timeout=5)
         found = address.read(self._settings.run_folder)
         if found is None or found.started_by != "server":

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import streamlit as st
 
+from store.model import EngineState
 from store.protocol import StoreError
 from views import data, empty, formatting, states, tables
 
@@ -39,7 +40,7 @@ def draw() -> None:
         empty.store_problem(error)
         return
     st.html(f'<p class="er-note er-updated">updated {formatting.clock(now, now)}</p>')
-    labels = {str(row["engine_id"]): str(row["label"]) for row in overview}
+    labels = {str(row["engine_id"]): str(row["label"]) for row in overview if row["state"] != EngineState.STOPPED}
 
     for row in tables.attention(sources):
         look = states.look(row["state"])

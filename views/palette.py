@@ -57,10 +57,13 @@ def dash_of(place: int) -> tuple[int, ...]:
 
 
 def assign(engine_ids: Sequence[str], labels: dict[str, str]) -> dict[str, Series]:
-    """A `Series` for each engine, placed by the sorted order of all ids ever seen; the label defaults to the id."""
+    """
+    A `Series` for each engine. `engine_ids` are all engines ever seen, in the order in which they were first
+    seen: a new engine takes the next colour and changes none. The label defaults to the id.
+    """
     return {
         engine_id: Series(key_of(place), engine_id, labels.get(engine_id, engine_id), place)
-        for place, engine_id in enumerate(sorted(set(engine_ids)))
+        for place, engine_id in enumerate(dict.fromkeys(engine_ids))
     }
 
 

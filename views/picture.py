@@ -44,7 +44,8 @@ class Picture:
 
 def known_engines() -> dict[str, Series]:
     """Every engine ever seen, by engine_id, with its place in the order of colours. Raises `StoreError`."""
-    labels = {str(row["engine_id"]): str(row["label"]) for row in data.records("overview", at=None)}
+    rows = sorted(data.records("overview", at=None), key=lambda row: (row["first_seen"], row["engine_id"]))
+    labels = {str(row["engine_id"]): str(row["label"]) for row in rows}
     return palette.assign(list(labels), labels)
 
 

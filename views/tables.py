@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from store.model import QUANTITIES, Offer
+from store.model import QUANTITIES, EngineState, Offer
 from views import formatting, states
 
 Row = Mapping[str, Any]
@@ -18,8 +18,15 @@ EVENT_COLUMNS = ("time (UTC)", "what", "engine or device", "text")
 
 
 def source_frame(rows: Sequence[Row], now: datetime) -> pd.DataFrame:
-    """One row a source, those that need attention first. Milliseconds, seconds and counts as the headings say."""
-    ordered = sorted(rows, key=lambda row: (states.look(row["state"]).tone == "good", str(row["source_id"])))
+    """One row a source: those in trouble first, stopped engines last. Units are in the headings."""
+    ordered = sorted(
+        rows,
+        key=lambda row: (
+            row["state"] == EngineState.STOPPED,
+            states.look(row["state"]).tone == "good",
+            str(row["source_id"]),
+        ),
+    )
     return pd.DataFrame(
         [
             {
@@ -41,8 +48,15 @@ def source_frame(rows: Sequence[Row], now: datetime) -> pd.DataFrame:
 
 
 def attention(rows: Sequence[Row]) -> list[Row]:
-    """Sources in a state other than ok/ready that have something to say about it."""
-    return [row for row in rows if states.look(row["state"]).tone != "good" and row.get("detail")]
+    """
+    Sources in trouble that have something to say about it. An engine that stopped is no trouble of its source:
+    it stands in the table and among the events.
+    """
+    return [
+        row
+        for row in rows
+        if states.look(row["state"]).tone != "good" and row["state"] != EngineState.STOPPED and row.get("detail")
+    ]
 
 
 def _last_sample(row: Row, now: datetime) -> str:
@@ -57,12 +71,15 @@ def _scaled(value: float | None, factor: float) -> float | None:
 
 
 def missing_quantities(rows: Sequence[Row], labels: Mapping[str, str]) -> dict[str, pd.DataFrame]:
-    """For each engine (by its label) the quantities that it should have and has not, with reason and remedy."""
+    """
+    For each engine of `labels` (engine_id -> label) the quantities that it should have and has not, by label,
+    with reason and remedy.
+    """
     found: dict[str, list[dict[str, str]]] = {}
     for row in rows:
-        if row["offer"] == Offer.OFFERED:
+        engine = labels.get(str(row["engine_id"]))
+        if row["offer"] == Offer.OFFERED or engine is None:
             continue
-        engine = labels.get(str(row["engine_id"]), str(row["engine_id"]))
         found.setdefault(engine, []).append(
             {
                 "quantity": TITLES.get(str(row["quantity"]), str(row["quantity"])),

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.collector import ROOT, cli, environment, running_collector
-from tests.support.llamacpp import complete, llamacpp_server
+from tests.support.llamacpp import complete, get, llamacpp_server
 from tests.support.wait import free_port, until
 
 pytestmark = pytest.mark.engine
@@ -34,6 +34,13 @@ def llama() -> str:
 
 def port_of(url: str) -> int:
     return int(url.rsplit(":", 1)[1])
+
+
+def answers(url: str) -> bool:
+    try:
+        return get(url) != b""
+    except OSError:
+        return False
 
 
 def complete_until(url: str, stop: threading.Event) -> None:
@@ -196,3 +203,19 @@ def test_a_killed_web_server_leaves_sampling_and_the_next_one_finds_it(tmp_path:
         second.kill()
         if running() is not None:
             cli(tmp_path, "stop")
+
+
+def test_a_server_that_was_told_to_leave_the_collector_alone_ends_cleanly(tmp_path: Path) -> None:
+    server = subprocess.Popen(
+        [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port := free_port())],
+        cwd=ROOT,
+        env=environment(tmp_path, ENGINE_ROOM_COLLECTOR__START_WITH_SERVER="false"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(lambda: answers(f"http://127.0.0.1:{port}/_stcore/health"), 40, "the server to answer")
+    server.send_signal(signal.SIGINT)
+    _, errors = server.communicate(timeout=30)
+    assert "Error" not in errors
+    assert cli(tmp_path, "status").returncode == 3

@@ -123,3 +123,10 @@ def test_csv_has_iso_times_and_every_digit():
 def test_a_crosshair_step_is_about_one_point_wide(minutes, step):
     window = Window(START, START + timedelta(minutes=minutes), live=True)
     assert frames.grid_seconds(window, 150) == step
+
+
+def test_a_new_engine_changes_no_colour() -> None:
+    before = assign(["vllm-8000", "llama.cpp-8080"], {})
+    after = assign(["vllm-8000", "llama.cpp-8080", "a-new-one"], {})
+    assert {key: after[key] for key in before} == before
+    assert len({series.key for series in after.values()}) == 3
