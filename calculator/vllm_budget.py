@@ -51,7 +51,7 @@ def captured_sizes(resolved: Resolved) -> int:
 
 
 def graphs(model: Model, resolved: Resolved) -> Interval:
-    """Bound the memory of captured CUDA graphs (observed, see `GRAPH_MIB`); nothing with --enforce-eager or on a CPU."""
+    """Bound the memory of CUDA graphs (observed, see `GRAPH_MIB`); none with --enforce-eager or on a CPU."""
     if resolved.settings.enforce_eager or resolved.settings.platform == "cpu":
         return Interval.exactly(0)
     layers = -(-len(model.layers) // resolved.settings.pipeline_parallel_size)
