@@ -1,0 +1,308 @@
+"""
+The computation graph of one micro-batch as llama.cpp builds it, as far as the size of its tensors goes.
+
+Sources, llama.cpp b11434: src/models/llama.cpp, qwen3.cpp, qwen3moe.cpp, qwen35.cpp, gemma4.cpp (order of nodes),
+src/llama-graph.cpp (`build_inp_embd`, `build_attn_mha`, `build_ffn`, `build_moe_ffn`), ggml/src/ggml-backend.cpp (what
+crosses from one device to another is copied at the beginning of the part that reads it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from calculator.llamacpp_allocator import Graph
+from calculator.model import Attention, Layer, Model
+
+FLOAT_BYTES = 4
+INDEX_BYTES = 4  # token and row numbers of outputs, positions
+CELL_INDEX_BYTES = 8  # where K and V are written
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One micro-batch. Lengths are tokens."""
+
+    tokens: int
+    outputs: int  # rows of logits
+    cells: int  # of each stream of the full cache
+    window_cells: int
+    sequences: int  # states of recurrent layers that are read
+    flash: bool
+    mask_bytes: int  # of one element of the mask as an input
+    cast_mask: bool  # flash attention reads a half-precision copy of a single-precision mask
+    embedding_inputs: int  # 0: tokens only; 1: a second input for embeddings; 2: and a third that mixes both
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What of the graph runs in one buffer."""
+
+    layers: tuple[Layer, ...]  # in order; alike neighbours may be left out
+    embeds: bool  # looks the tokens up
+    outputs: bool  # ends with the logits
+
+
+def representative(layers: Sequence[Layer]) -> tuple[Layer, ...]:
+    """
+    Layers enough for the same peak: the first three, each new pair of neighbours, and the last two.
+
+    Every block frees what it used before the next begins, so the places repeat.
+    """
+    kept: list[Layer] = []
+    seen: set[tuple[object, object]] = set()
+    previous: object = None
+    for index, layer in enumerate(layers):
+        kind = (layer.attention, layer.n_head, layer.n_head_kv, layer.head_dim_k, layer.n_ff, layer.experts,
+                layer.state is None, layer.shares_kv)  # fmt: skip
+        if index < 3 or index >= len(layers) - 2 or (previous, kind) not in seen:
+            kept.append(layer)
+        seen.add((previous, kind))
+        previous = kind
+    return tuple(kept)
+
+
+class _Builder:
+    """Adds blocks to a graph."""
+
+    def __init__(self, model: Model, work: Work) -> None:
+        self.graph = Graph()
+        self.model = model
+        self.work = work
+        self.row = work.tokens * FLOAT_BYTES  # one number a token
+        self.masks: dict[bool, int] = {}
+        self.index = self.rows = -1
+
+    def inputs(self, part: Part) -> int:
+        """Places of inputs; returns the tensor that the first block reads."""
+        graph, work, width = self.graph, self.work, self.model.n_embd * self.row
+        embeds = part.embeds
+        place = graph.leaf if embeds else graph.node
+        tokens = graph.leaf(work.tokens * INDEX_BYTES) if embeds else -1
+        mixed: tuple[int, ...] = ()
+        if embeds and work.embedding_inputs:
+            graph.keep(graph.leaf(width))
+        if embeds and work.embedding_inputs > 1:
+            mixed = (
+                graph.leaf(work.tokens * INDEX_BYTES),
+                graph.leaf(work.tokens * CELL_INDEX_BYTES),
+                graph.leaf(width),
+            )
+        x = -1 if embeds else graph.node(width)
+        self.index = place(work.tokens * (INDEX_BYTES + 2 * CELL_INDEX_BYTES))  # positions, and cells of K and V
+        for slides in (False, True):
+            if any(bool(layer.window) is slides and layer.attention is not Attention.NONE for layer in part.layers):
+                cells = work.window_cells if slides else work.cells
+                self.masks[slides] = place(cells * work.tokens * work.mask_bytes)
+        self.rows = place(work.outputs * INDEX_BYTES)
+        if embeds:
+            x = graph.node(width, tokens)
+            if mixed:
+                rows = graph.node(width, mixed[0])
+                copy = graph.node(width, mixed[2])
+                graph.keep(copy)
+                graph.use(rows, mixed[1], copy)
+        if work.cast_mask:
+            for slides, mask in self.masks.items():
+                cells = work.window_cells if slides else work.cells
+                self.masks[slides] = graph.node(cells * work.tokens * 2, mask)
+        if self.model.n_embd_per_layer:
+            every = self.model.n_embd_per_layer * len(self.model.layers) * self.row
+            looked_up = graph.node(every)
+            projected = graph.node(every, x)
+            projected = graph.node(every, projected, looked_up, inplace=True)
+            graph.keep(projected)
+        return x
+
+    def norm(self, x: int, size: int) -> int:
+        """A norm and its weight."""
+        graph = self.graph
+        return graph.node(size, graph.node(size, x, inplace=True), inplace=True)
+
+    def attention(self, layer: Layer, x: int) -> int:
+        """Attention with heads; returns the heads' outputs."""
+        graph, row = self.graph, self.row
+        wide = layer.n_head * layer.head_dim_k * row
+        out = layer.n_head * layer.head_dim_v * row
+        gate = -1
+        q = graph.node(wide * (2 if self._gated(layer) else 1), x)
+        if self._gated(layer):
+            gate = graph.node(wide, q)
+            q = graph.node(wide, q)
+        q = graph.node(wide, q, self.index, inplace=True)
+        if not layer.shares_kv:
+            v = graph.node(layer.n_head_kv * layer.head_dim_v * row, x)
+            k = graph.node(layer.n_head_kv * layer.head_dim_k * row, x)
+            k = graph.node(layer.n_head_kv * layer.head_dim_k * row, k, self.index, inplace=True)
+            graph.use(k, self.index)
+            graph.use(v, self.index)
+        heads = self.scores(layer, q, out)
+        return graph.node(out, heads, gate, inplace=True) if gate >= 0 else heads
+
+    def _gated(self, layer: Layer) -> bool:
+        """Qwen3-Next and its successors project a gate beside Q."""
+        return self.model.architecture in GATED and layer.attention is Attention.FULL
+
+    def scores(self, layer: Layer, q: int, out: int) -> int:
+        """Attention over the cache: one step under flash attention, else the whole matrix of scores."""
+        graph = self.graph
+        mask = self.masks[bool(layer.window)]
+        if self.work.flash:
+            return graph.node(out, q, mask)
+        cells = self.work.window_cells if layer.window else self.work.cells
+        size = cells * layer.n_head * self.row
+        kq = graph.node(size, graph.node(size, q), mask, inplace=True)
+        return graph.node(out, graph.node(out, kq))
+
+    def compressed(self, layer: Layer, x: int) -> int:
+        """MLA with the up-projection of K absorbed into Q (src/models/deepseek2.cpp)."""
+        graph, row, heads = self.graph, self.row, layer.n_head
+        rank, width = layer.mla_lora_rank or 0, layer.mla_width or 0
+        q = graph.node(heads * 192 * row, x)
+        latent = graph.node(width * row, x)
+        q = graph.node(heads * width * row, graph.node(heads * rank * row, q), q)
+        graph.use(latent, self.index)
+        out = self.scores(layer, q, heads * rank * row)
+        return graph.node(heads * 128 * row, out)
+
+    def recurrent(self, layer: Layer, x: int) -> int:
+        """A recurrent mixer: projection, convolution, scan; `delta-net-base.cpp`, `mamba-base.cpp`, `lfm2.cpp`."""
+        graph, row, state = self.graph, self.row, layer.state
+        if state is None:
+            raise ValueError("the layer keeps no state")
+        if state.kind == "lfm2":
+            every = graph.node(3 * self.model.n_embd * row, x)
+            gated = graph.node(self.model.n_embd * row, every)
+            joined = graph.node(self.model.n_embd * row + state.conv_elements * FLOAT_BYTES, gated)
+            out = graph.node(self.model.n_embd * row, joined)
+            return graph.node(self.model.n_embd * row, out, every, inplace=True)
+        if state.kind == "rwkv":
+            width = self.model.n_embd * row
+            shifted = graph.node(width, x)
+            parts = [graph.node(width, shifted, x) for _ in range(5)]
+            return graph.node(width + self.work.sequences * state.ssm_elements * FLOAT_BYTES, *parts)
+        kernel = (state.kernel or 4) - 1
+        channels = state.conv_elements // max(kernel, 1)
+        inner = state.v_heads * state.v_dim if state.v_heads and state.v_dim else min(channels, state.ssm_elements) or 1
+        if state.kind == "mamba2" and state.groups is not None and state.ssm_elements:
+            # channels = inner + 2 groups x width and elements = inner x width
+            inner = _inner_width(channels, state.ssm_elements, state.groups)
+        states = self.work.sequences * state.ssm_elements * FLOAT_BYTES
+        z = graph.node(inner * row, x)
+        mixed = graph.node(channels * row, x)
+        joined = graph.node(channels * row + self.work.sequences * state.conv_elements * FLOAT_BYTES, mixed)
+        before = graph.node(states)
+        convolved = graph.node(channels * row, joined)
+        convolved = graph.node(channels * row, convolved, inplace=True)
+        if state.kind in ("gdn", "kda"):
+            keys = (channels - inner) // 2 * row
+            q, k = graph.node(keys, convolved), graph.node(keys, convolved)
+            scanned = graph.node(inner * row + states, q, k, convolved, before)
+        else:
+            scanned = graph.node(inner * row + states, convolved, before)
+        normed = graph.node(inner * row, graph.node(inner * row, scanned), inplace=True)
+        z = graph.node(inner * row, z, inplace=True)
+        return graph.node(inner * row, normed, z, inplace=True)
+
+    def dense(self, x: int, width: int, size: int) -> int:
+        """Feed-forward with a gate; without one it has no peak of its own."""
+        graph = self.graph
+        gate, up = graph.node(width, x), graph.node(width, x)
+        return graph.node(size, graph.node(width, gate, up))
+
+    def experts(self, layer: Layer, x: int, rows: int) -> int:
+        """Routed experts (`build_moe_ffn`), and the shared one."""
+        graph, model = self.graph, self.model
+        used, row = model.n_expert_used, rows * FLOAT_BYTES
+        hidden, size = (model.n_ff_exp or layer.n_ff) * used * row, model.n_embd * row
+        logits = graph.node(layer.experts * row, x)
+        chances = graph.node(layer.experts * row, logits, inplace=True)
+        chosen = graph.node(layer.experts * row, chances)
+        weights = graph.node(used * row, chances, chosen)
+        weights = graph.node(used * row, weights, graph.node(row, graph.node(row, weights), inplace=True), inplace=True)
+        up, gate = graph.node(hidden, x, chosen), graph.node(hidden, x, chosen)
+        active = graph.node(hidden, gate, up)
+        down = graph.node(size * used, graph.node(size * used, active, chosen), weights, inplace=True)
+        out = graph.node(size, down, down) if used > 1 else down
+        for _ in range(2, used):
+            out = graph.node(size, out, down, inplace=True)
+        if model.n_shared_experts or model.architecture in SHARED_EXPERT:
+            shared = (model.n_ff_exp or layer.n_ff) * max(model.n_shared_experts, 1) * row
+            out = graph.node(size, self.dense(x, shared, size), out, inplace=True)
+        return out
+
+    def block(self, layer: Layer, x: int, *, last: bool) -> int:
+        """One block with its residuals; the last one keeps only the rows that are asked for."""
+        graph, work = self.graph, self.work
+        size = self.model.n_embd * self.row
+        late = last and self.model.architecture not in OUTPUTS_AFTER_NORM
+        rows = work.outputs if late else work.tokens
+        less = self.model.n_embd * rows * FLOAT_BYTES
+        has_mixer = layer.attention is not Attention.NONE or layer.state is not None
+        if has_mixer:
+            normed = self.norm(x, size)
+            mixed = [self.recurrent(layer, normed)] if layer.state is not None else []
+            if layer.attention is Attention.MLA:
+                mixed.append(self.compressed(layer, normed))
+            elif layer.attention is not Attention.NONE:
+                mixed.append(self.attention(layer, normed))
+            out = graph.node(size, *mixed)
+            if late:
+                out, x = graph.node(less, out, self.rows), graph.node(less, x, self.rows)
+            if self.model.architecture in POST_NORMS:
+                out = self.norm(out, less)
+            x = graph.node(less, out, x, inplace=True)
+        width = layer.n_ff * rows * FLOAT_BYTES
+        if layer.experts or width:
+            normed = self.norm(x, less)
+            out = self.experts(layer, normed, rows) if layer.experts else self.dense(normed, width, less)
+            if self.model.architecture in POST_NORMS:
+                out = self.norm(out, less)
+            x = graph.node(less, out, x, inplace=True)
+        if self.model.n_embd_per_layer:
+            narrow = self.model.n_embd_per_layer * rows * FLOAT_BYTES
+            gate = graph.node(narrow, graph.node(narrow, x), inplace=True)
+            x = graph.node(less, x, self.norm(graph.node(less, gate), less), inplace=True)
+        return x
+
+    def head(self, x: int) -> None:
+        """The last norm and the logits, which stay."""
+        rows = self.model.n_embd * self.work.outputs * FLOAT_BYTES
+        if self.model.architecture in OUTPUTS_AFTER_NORM:
+            normed = self.norm(x, self.model.n_embd * self.row)
+            self.graph.keep(normed)
+            normed = self.graph.node(rows, normed, self.rows)
+        else:
+            normed = self.norm(x, rows)
+        self.graph.keep(self.graph.node(self.model.n_vocab * self.work.outputs * FLOAT_BYTES, normed))
+
+
+def _inner_width(channels: int, elements: int, groups: int) -> int:
+    """The inner width d of `d + 2 g s = channels`, `d s = elements`."""
+    root = channels * channels - 8 * groups * elements
+    return int((channels + root**0.5) / 2) if root > 0 else channels
+
+
+GATED = frozenset({"qwen3next", "qwen35", "qwen35moe", "Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration"})
+SHARED_EXPERT = frozenset({"qwen2moe", "qwen3next", "qwen35moe", "llama4", "granitemoe", "Qwen3NextForCausalLM"})
+OUTPUTS_AFTER_NORM = frozenset({"qwen3next", "qwen35", "qwen35moe", "gemma4"})
+POST_NORMS = frozenset({"gemma2", "gemma3", "gemma3n", "gemma4", "Gemma2ForCausalLM", "Gemma3ForCausalLM", "glm4"})
+
+
+def graph_bytes(model: Model, work: Work, part: Part) -> int:
+    """Bytes of the buffer that holds this part of the graph."""
+    builder = _Builder(model, work)
+    x = builder.inputs(part)
+    for index, layer in enumerate(part.layers):
+        x = builder.block(layer, x, last=part.outputs and index == len(part.layers) - 1)
+    if part.outputs:
+        builder.head(x)
+    return builder.graph.buffer_bytes()
+
+
+def input_bytes(model: Model, work: Work, layers: Sequence[Layer]) -> int:
+    """Bytes of the host's buffer when every block runs on a device: inputs, masks, and the looked-up rows."""
+    part = Part(tuple(layers), embeds=True, outputs=False)
+    builder = _Builder(model, work)
+    builder.inputs(part)
+    return builder.graph.buffer_bytes()
