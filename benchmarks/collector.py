@@ -127,7 +127,8 @@ def main(seconds: float = 60.0) -> None:
             print(f"  resident set  {rss / 1e6:5.0f} MB           budget {RSS_BUDGET_BYTES / 1e6:.0f} MB")
             if peer is not None:
                 theirs = (cpu_seconds(peer) - before[1]) / elapsed
-                print(f"  Prometheus    {theirs:7.2%} of a core, {peer.memory_info().rss / 1e6:.0f} MB (the engines only)")
+                peer_mb = peer.memory_info().rss / 1e6
+                print(f"  Prometheus    {theirs:7.2%} of a core, {peer_mb:.0f} MB (the engines only)")
                 print(f"  ratio         {share / theirs:.1f} times the CPU of Prometheus")
             else:
                 print("  Prometheus    not on the PATH, no peer")

@@ -1,4 +1,6 @@
-"""Who may operate. Loopback addresses: RFC 1122 3.2.1.3 (127.0.0.0/8), RFC 4291 2.5.3 (::1), RFC 6761 6.3 (localhost)."""
+"""
+Who may operate. Loopback addresses: RFC 1122 3.2.1.3 (127.0.0.0/8), RFC 4291 2.5.3 (::1), RFC 6761 6.3 (localhost).
+"""
 
 from __future__ import annotations
 
