@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from calculator.model import CalculatorError, Device, Fits, Interval, Model
 from calculator.vllm_budget import activation, graphs, other
 from calculator.vllm_kv import Capacity, KvPlan, capacity, plan_kv
-from calculator.vllm_settings import CPU_UTILIZATION, GIB, GRAPHS_IN_BUDGET, Resolved, VllmSettings, resolve
+from calculator.vllm_settings import CPU_UTILIZATION, GIB, GRAPHS_IN_BUDGET, Resolved, VllmSettings, check, resolve
 from calculator.vllm_weights import rank_weights
 
 
@@ -41,6 +41,7 @@ def compute(
 
     :raises CalculatorError: a fact is missing, or vLLM refuses the settings whatever the memory
     """
+    check(settings)
     cpu = settings.platform == "cpu"
     if cpu and host is None:
         raise CalculatorError("the CPU platform needs the host's memory")

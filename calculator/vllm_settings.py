@@ -123,7 +123,7 @@ def resolve(settings: VllmSettings, model: Model, device_bytes: int, device_name
     :raises MissingFactError: the length is neither given nor known from the model
     """
     version = parse_version(settings.version)
-    _check(settings)
+    check(settings)
     length = settings.max_model_len or model.context_train
     if length is None:
         raise MissingFactError("max_position_embeddings is not known of this model; give --max-model-len")
@@ -163,7 +163,8 @@ def _batches_in_flight(settings: VllmSettings, version: Version) -> int:
     return settings.pipeline_parallel_size + (1 if asynchronous else 0)
 
 
-def _check(settings: VllmSettings) -> None:
+def check(settings: VllmSettings) -> None:
+    """Refuse values that vLLM refuses; :raises CalculatorError: naming the flag."""
     for name in (
         "tensor_parallel_size",
         "pipeline_parallel_size",
