@@ -268,6 +268,7 @@ def _layers(facts: _Facts, rule: Rule, total: int, drafting: int) -> tuple[Layer
     value_window = facts.number("attention.value_length_swa") or value
     compressed = rule.mla and facts.number("attention.key_length_mla") is not None
     rank = facts.required("attention.kv_lora_rank") if compressed else None
+    head_k, head_v = facts.number("attention.key_length_mla") or 0, facts.number("attention.value_length_mla") or 0
     window, sliding = _windows(facts, rule, total, drafting)
     recurrent = _recurrent(facts, rule, total, drafting, kv_heads, ff)
     indexers = _indexers(facts, rule, total - drafting)
@@ -297,6 +298,8 @@ def _layers(facts: _Facts, rule: Rule, total: int, drafting: int) -> tuple[Layer
                 "attention.key_length", "is missing and can't be told from embedding_length and head_count"
             )
         attends = kind is not Attention.NONE
+        if kind is Attention.MLA:
+            width_k, width_v = head_k, head_v
         layers.append(
             Layer(
                 attention=kind,

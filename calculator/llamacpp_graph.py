@@ -41,6 +41,9 @@ class Part:
     layers: tuple[Layer, ...]  # in order; alike neighbours may be left out
     embeds: bool  # looks the tokens up
     outputs: bool  # ends with the logits
+    staged_bytes: int = 0  # the largest weight of the host that a device copies in to compute with
+    staged_head_bytes: int = 0  # the output head, where it lies on the host
+    copies: int = 1  # of the inputs, while several devices work on micro-batches in turn
 
 
 def representative(layers: Sequence[Layer]) -> tuple[Layer, ...]:
@@ -72,6 +75,7 @@ class _Builder:
         self.row = work.tokens * FLOAT_BYTES  # one number a token
         self.masks: dict[bool, int] = {}
         self.index = self.rows = -1
+        self.staged_bytes = 0
 
     def inputs(self, part: Part) -> int:
         """Places of inputs; returns the tensor that the first block reads."""
@@ -89,12 +93,18 @@ class _Builder:
                 graph.leaf(width),
             )
         x = -1 if embeds else graph.node(width)
+        self.staged_bytes = part.staged_bytes
         self.index = place(work.tokens * (INDEX_BYTES + 2 * CELL_INDEX_BYTES))  # positions, and cells of K and V
         for slides in (False, True):
             if any(bool(layer.window) is slides and layer.attention is not Attention.NONE for layer in part.layers):
                 cells = work.window_cells if slides else work.cells
                 self.masks[slides] = place(cells * work.tokens * work.mask_bytes)
         self.rows = place(work.outputs * INDEX_BYTES)
+        if part.copies > 1:
+            sizes = width + sum((work.window_cells if slides else work.cells) for slides in self.masks) * (
+                work.tokens * work.mask_bytes
+            )
+            graph.keep(graph.node((part.copies - 1) * sizes))
         if embeds:
             x = graph.node(width, tokens)
             if mixed:
@@ -113,6 +123,10 @@ class _Builder:
             projected = graph.node(every, projected, looked_up, inplace=True)
             graph.keep(projected)
         return x
+
+    def weight(self) -> tuple[int, ...]:
+        """The staged copy of a weight that lies on the host."""
+        return (self.graph.node(self.staged_bytes),) if self.staged_bytes else ()
 
     def norm(self, x: int, size: int) -> int:
         """A norm and its weight."""
@@ -158,12 +172,12 @@ class _Builder:
         """MLA with the up-projection of K absorbed into Q (src/models/deepseek2.cpp)."""
         graph, row, heads = self.graph, self.row, layer.n_head
         rank, width = layer.mla_lora_rank or 0, layer.mla_width or 0
-        q = graph.node(heads * 192 * row, x)
+        q = graph.node(heads * layer.head_dim_k * row, x)
         latent = graph.node(width * row, x)
         q = graph.node(heads * width * row, graph.node(heads * rank * row, q), q)
         graph.use(latent, self.index)
         out = self.scores(layer, q, heads * rank * row)
-        return graph.node(heads * 128 * row, out)
+        return graph.node(heads * layer.head_dim_v * row, out)
 
     def recurrent(self, layer: Layer, x: int) -> int:
         """A recurrent mixer: projection, convolution, scan; `delta-net-base.cpp`, `mamba-base.cpp`, `lfm2.cpp`."""
@@ -207,7 +221,7 @@ class _Builder:
     def dense(self, x: int, width: int, size: int) -> int:
         """Feed-forward with a gate; without one it has no peak of its own."""
         graph = self.graph
-        gate, up = graph.node(width, x), graph.node(width, x)
+        gate, up = graph.node(width, x, *self.weight()), graph.node(width, x, *self.weight())
         return graph.node(size, graph.node(width, gate, up))
 
     def experts(self, layer: Layer, x: int, rows: int) -> int:
@@ -220,9 +234,9 @@ class _Builder:
         chosen = graph.node(layer.experts * row, chances)
         weights = graph.node(used * row, chances, chosen)
         weights = graph.node(used * row, weights, graph.node(row, graph.node(row, weights), inplace=True), inplace=True)
-        up, gate = graph.node(hidden, x, chosen), graph.node(hidden, x, chosen)
+        up, gate = (graph.node(hidden, x, chosen, *self.weight()) for _ in range(2))
         active = graph.node(hidden, gate, up)
-        down = graph.node(size * used, graph.node(size * used, active, chosen), weights, inplace=True)
+        down = graph.node(size * used, graph.node(size * used, active, chosen, *self.weight()), weights, inplace=True)
         out = graph.node(size, down, down) if used > 1 else down
         for _ in range(2, used):
             out = graph.node(size, out, down, inplace=True)
@@ -265,7 +279,7 @@ class _Builder:
             x = graph.node(less, x, self.norm(graph.node(less, gate), less), inplace=True)
         return x
 
-    def head(self, x: int) -> None:
+    def head(self, x: int, staged_bytes: int) -> None:
         """The last norm and the logits, which stay."""
         rows = self.model.n_embd * self.work.outputs * FLOAT_BYTES
         if self.model.architecture in OUTPUTS_AFTER_NORM:
@@ -274,7 +288,8 @@ class _Builder:
             normed = self.graph.node(rows, normed, self.rows)
         else:
             normed = self.norm(x, rows)
-        self.graph.keep(self.graph.node(self.model.n_vocab * self.work.outputs * FLOAT_BYTES, normed))
+        weight = (self.graph.node(staged_bytes),) if staged_bytes else ()
+        self.graph.keep(self.graph.node(self.model.n_vocab * self.work.outputs * FLOAT_BYTES, normed, *weight))
 
 
 def _inner_width(channels: int, elements: int, groups: int) -> int:
@@ -296,7 +311,7 @@ def graph_bytes(model: Model, work: Work, part: Part) -> int:
     for index, layer in enumerate(part.layers):
         x = builder.block(layer, x, last=part.outputs and index == len(part.layers) - 1)
     if part.outputs:
-        builder.head(x)
+        builder.head(x, part.staged_head_bytes)
     return builder.graph.buffer_bytes()
 
 

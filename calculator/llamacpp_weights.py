@@ -45,7 +45,8 @@ class Placed:
     device_bytes: list[int]
     host_bytes: int = 0
     host_repacked_bytes: int = 0
-    staged_bytes: int = 0  # the largest host tensor that a device would stage
+    staged_bytes: int = 0  # the largest tensor of a block on the host, which a device would stage
+    staged_head_bytes: int = 0  # the output head, where it lies on the host
     layer_device: list[int] = field(default_factory=list)  # of every block, and of the output last
     overridden: bool = False
 
@@ -192,11 +193,14 @@ def _default(block: int | None, role: str, where: Sequence[int]) -> int:
 def _place(group: Group, device: int, placed: Placed, settings: LlamaCppSettings) -> None:
     """Count one group where it lies."""
     if device == HOST:
+        if group.role in ("tied", "output"):
+            placed.staged_head_bytes = max(placed.staged_head_bytes, group.largest_bytes or group.size_bytes)
         if group.role == "tied":
             return  # the embedding already lies on the host
         placed.host_bytes += group.size_bytes
         placed.host_repacked_bytes += group.repacked_bytes
-        placed.staged_bytes = max(placed.staged_bytes, group.largest_bytes)
+        if group.block is not None:
+            placed.staged_bytes = max(placed.staged_bytes, group.largest_bytes)
     elif settings.split_mode == "tensor":
         for index in range(len(placed.device_bytes)):
             placed.device_bytes[index] += group.size_bytes // len(placed.device_bytes)

@@ -1,0 +1,132 @@
+"""
+Compute buffers of llama.cpp, per device and for the host.
+
+They are what its allocator reserves for the worst micro-batch (`sched_reserve`, src/llama-context.cpp), so the same
+graph is laid out here (`calculator.llamacpp_graph`). Where the order of nodes was checked against the engine's own
+estimator, the figure is exact; elsewhere it is an interval around it, never wider than a factor of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from calculator.llamacpp_cache import Cells
+from calculator.llamacpp_graph import Part, Work, graph_bytes, input_bytes, representative
+from calculator.llamacpp_settings import (
+    BUILD_EMBEDDING_INPUT,
+    BUILD_MASK_F16,
+    BUILD_MIXED_INPUT,
+    BUILD_SERVER_OUTPUTS,
+    LlamaCppSettings,
+)
+from calculator.llamacpp_weights import HOST, Placed
+from calculator.model import Attention, Device, Interval, Layer, Model
+
+OFFLOAD_MIN_BATCH = 32  # GGML_OP_OFFLOAD_MIN_BATCH: from here on a device computes with the host's weights
+PIPELINE_COPIES = 4  # GGML_SCHED_MAX_COPIES
+EXACT_ERA = BUILD_MIXED_INPUT
+
+# Architectures whose graph was compared node by node with the engine's own figures.
+CHECKED = frozenset({"llama", "qwen2", "qwen3", "qwen3moe"})
+# Half-widths of intervals, as shares below and above the laid-out graph.
+_CHECKED_ELSEWHERE = (0.07, 0.07)  # the same graph, on a device or in an earlier build
+_SIMILAR = (0.20, 0.25)  # attention layers in another order of nodes
+_RECURRENT = (0.25, 0.35)  # scans differ between backends and builds
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Compute buffers in bytes."""
+
+    devices: tuple[Interval, ...]
+    host: Interval
+
+
+def work_of(settings: LlamaCppSettings, cells: Cells) -> Work:
+    """The worst micro-batch."""
+    era, flash, tokens = settings.era, settings.uses_flash_attention, cells.ubatch
+    every = settings.all_outputs or era < BUILD_SERVER_OUTPUTS or settings.embeddings
+    half = flash and era >= BUILD_MASK_F16
+    return Work(
+        tokens=tokens,
+        outputs=tokens if every else min(tokens, settings.slots * (1 + settings.rollback_rows)),
+        cells=cells.per_slot,
+        window_cells=cells.window or 0,
+        sequences=settings.slots,
+        flash=flash,
+        mask_bytes=2 if half else 4,
+        cast_mask=flash and not half,
+        embedding_inputs=(era >= BUILD_EMBEDDING_INPUT) + (era >= BUILD_MIXED_INPUT),
+    )
+
+
+def compute_buffers(
+    model: Model, settings: LlamaCppSettings, cells: Cells, placed: Placed, devices: Sequence[Device]
+) -> Compute:
+    """
+    What the graph needs on each device and on the host.
+
+    Every device of a layer split holds a whole buffer: the widest block passes through each. Weights that stay on the
+    host are copied to the first device to compute with them when a micro-batch has 32 tokens or more.
+    """
+    work = work_of(settings, cells)
+    where = placed.layer_device
+    layers = model.layers
+    output = where[-1]
+    if not devices:
+        part = Part(representative(layers), embeds=True, outputs=True)
+        return Compute((), _around(graph_bytes(model, work, part), model, layers, settings, on_host=True))
+    staging = settings.op_offload and work.tokens >= OFFLOAD_MIN_BATCH and placed.staged_bytes > 0
+    pipeline = (
+        len(devices) > 1
+        and settings.split_mode == "layer"
+        and HOST not in where
+        and not placed.overridden
+        and settings.kv_offload
+    )
+    on_device = []
+    for index in range(len(devices)):
+        own = tuple(layer for layer, device in zip(layers, where, strict=False) if device == index)
+        split = settings.split_mode == "tensor"
+        staged = placed.staged_bytes if staging and (index == 0 or own) else 0
+        if staged and index == 0:
+            own = layers
+        if split:
+            own = layers
+        outputs = output == index or split or (staging and index == 0 and output == HOST)
+        if not own and not outputs:
+            on_device.append(Interval.exactly(0))
+            continue
+        part = Part(
+            representative(own),
+            embeds=False,
+            outputs=outputs,
+            staged_bytes=staged,
+            staged_head_bytes=placed.staged_head_bytes if staging and output == HOST and index == 0 else 0,
+            copies=PIPELINE_COPIES if pipeline else 1,
+        )
+        on_device.append(_around(graph_bytes(model, work, part), model, own, settings, on_host=False))
+    on_host = tuple(layer for layer, device in zip(layers, where, strict=False) if device == HOST)
+    inputs = input_bytes(model, work, layers) * (PIPELINE_COPIES if pipeline else 1)
+    if not on_host and output != HOST:
+        spread = 0 if settings.era >= EXACT_ERA and not pipeline else 0.05
+        return Compute(tuple(on_device), Interval(int(inputs * (1 - spread)), int(inputs * (1 + spread))))
+    part = Part(representative(on_host), embeds=True, outputs=output == HOST)
+    whole = _around(graph_bytes(model, work, part), model, on_host, settings, on_host=True)
+    if staging:
+        whole = Interval(max(inputs, whole.high // 2), max(whole.high, inputs))
+    return Compute(tuple(on_device), whole)
+
+
+def _around(size: int, model: Model, layers: Sequence[Layer], settings: LlamaCppSettings, *, on_host: bool) -> Interval:
+    """The interval in which a buffer lies whose laid-out graph has this size."""
+    recurrent = any(layer.state is not None for layer in layers)
+    other = any(layer.attention in (Attention.MLA, Attention.CHUNKED) for layer in layers)
+    if model.architecture in CHECKED and not recurrent:
+        if on_host and settings.era >= EXACT_ERA and settings.uses_flash_attention:
+            return Interval.exactly(size)
+        below, above = _CHECKED_ELSEWHERE
+    else:
+        below, above = _RECURRENT if recurrent or other else _SIMILAR
+    return Interval(int(size * (1 - below)), int(size * (1 + above)))
