@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
-from calculator.model import Model, Shard, Tensor, Weight
+from calculator.model import Layer, Model, Shard, Tensor, Weight
 
 _BLOCK = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
 _ENCODER = re.compile(r"(?:^|\.)(?:visual|vision_\w+|vit|multi_modal_projector|embed_vision|audio_\w+|embed_audio)\.")
@@ -43,7 +44,6 @@ def with_tensors(model: Model, tensors: Iterable[Tensor]) -> Model:
     tensors = tuple(tensors)
     blocks: list[dict[tuple[Shard, str], list[int]]] = [defaultdict(lambda: [0, 0]) for _ in model.layers]
     outside: dict[tuple[Shard, str], list[int]] = defaultdict(lambda: [0, 0])
-    parameters = 0
     for tensor in tensors:
         encoder = _ENCODER.search(tensor.name) is not None
         found = None if encoder else _BLOCK.search(tensor.name)
@@ -56,12 +56,17 @@ def with_tensors(model: Model, tensors: Iterable[Tensor]) -> Model:
         kind = f"{tensor.type} scale" if scale and tensor.type in _FLOATS else tensor.type
         shard = Shard.COLUMN if encoder else shard_of(tensor.name)
         total = (outside if index is None else blocks[index])[shard, kind]
-        elements = _elements(tensor)
-        total[0] += elements
+        total[0] += math.prod(tensor.shape)
         total[1] += tensor.size_bytes
-        parameters += 0 if scale else elements
-    layers = tuple(replace(layer, weights=_weights(block)) for layer, block in zip(model.layers, blocks, strict=True))
-    return replace(model, layers=layers, weights=_weights(outside), tensors=tensors)
+    made: dict[tuple[int, tuple[Weight, ...]], Layer] = {}  # equal blocks stay one object, which keeps plans fast
+    layers = []
+    for layer, block in zip(model.layers, blocks, strict=True):
+        weights = _weights(block)
+        key = (id(layer), weights)
+        if key not in made:
+            made[key] = replace(layer, weights=weights)
+        layers.append(made[key])
+    return replace(model, layers=tuple(layers), weights=_weights(outside), tensors=tensors)
 
 
 def _weights(totals: dict[tuple[Shard, str], list[int]]) -> tuple[Weight, ...]:
@@ -69,10 +74,3 @@ def _weights(totals: dict[tuple[Shard, str], list[int]]) -> tuple[Weight, ...]:
         Weight("stored", elements, 1, shard, stored_bytes=size, stored_dtype=kind)
         for (shard, kind), (elements, size) in totals.items()
     )
-
-
-def _elements(tensor: Tensor) -> int:
-    out = 1
-    for part in tensor.shape:
-        out *= part
-    return out

@@ -12,9 +12,11 @@ from calculator.vllm_settings import FEWER_GRAPHS, Resolved
 MIB = 1 << 20
 # Observed on 9 single-GPU starts (0.17 to 1.56 GiB for 24 to 48 layers): MiB for a layer and a captured size.
 GRAPH_MIB = 0.25
-# Observed: 0.05 to 0.20 GiB on one GPU, 0.95 GiB with four (NCCL buffers).
-OTHER_MIB = 100
-OTHER_PARALLEL_MIB = 600
+# Observed: 0.05 to 0.12 GiB on one GPU; with NCCL's buffers about 0.4 GiB on two and 0.95 GiB on four.
+OTHER_MIB = 64
+OTHER_RANK_MIB = 200
+# Observed on Gemma 4: 0.6 to 1.3 GiB for a batch of 2048 tokens and one image; larger images take more.
+ENCODER_MIB = 640
 
 
 def activation(model: Model, resolved: Resolved) -> Interval:
@@ -23,7 +25,8 @@ def activation(model: Model, resolved: Resolved) -> Interval:
 
     Lower bound: the largest of the feed-forward of `max_num_batched_tokens` (gate and up, their product, and three
     rows of the hidden size), the buffers of the fused experts (fused_moe/modular_kernel.py workspace shapes), and the
-    sampler's logits of `max_num_seqs` in the model's type and in float32. Upper bound: twice that.
+    sampler's logits of `max_num_seqs` in the model's type and in float32; an image encoder's batch takes at least
+    `ENCODER_MIB`. Upper bound: twice that.
     """
     tp, width = resolved.settings.tensor_parallel_size, resolved.dtype_bytes
     tokens = resolved.max_num_batched_tokens
@@ -35,7 +38,7 @@ def activation(model: Model, resolved: Resolved) -> Interval:
     if any(layer.attention is Attention.MLA for layer in model.layers) and model.n_head:
         feed = max(feed, tokens * -(-model.n_head // tp) * 2 * 192 * width)
     logits = resolved.max_num_seqs * model.n_vocab * (width + 4)
-    low = max(feed, logits)
+    low = max(feed, logits, ENCODER_MIB * MIB if model.has_vision else 0)
     return Interval(low, 2 * low)
 
 
@@ -63,5 +66,6 @@ def other(resolved: Resolved) -> Interval:
     """Bound what the driver and communication libraries take inside the budget (observed, see `OTHER_MIB`)."""
     if resolved.settings.platform == "cpu":
         return Interval.exactly(0)
-    low = (OTHER_PARALLEL_MIB if resolved.settings.tensor_parallel_size > 1 else OTHER_MIB) * MIB
+    tp = resolved.settings.tensor_parallel_size
+    low = (OTHER_RANK_MIB * min(tp, 4) if tp > 1 else OTHER_MIB) * MIB
     return Interval(low, 2 * low)
