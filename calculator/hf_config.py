@@ -16,6 +16,7 @@ from calculator.hf_dense import DENSE, build_dense
 from calculator.hf_fields import Fields
 from calculator.hf_gemma import GEMMA_FAMILIES, build_gemma3n, build_gemma4
 from calculator.hf_hybrid import HYBRID_FAMILIES, build_hybrid
+from calculator.hf_kimi import build_kimi_linear
 from calculator.hf_layers import Parts
 from calculator.hf_moe import MLA_FAMILIES, MOE_FAMILIES, build_mla, build_moe
 from calculator.hf_tensors import with_tensors
@@ -39,7 +40,7 @@ QUANTIZATION_FILE = "hf_quant_config.json"  # NVIDIA ModelOpt keeps its descript
 
 def family_names() -> list[str]:
     """Give the `model_type` of every architecture that can be planned."""
-    return sorted({*DENSE, *MOE_FAMILIES, *MLA_FAMILIES, *HYBRID_FAMILIES, *GEMMA_FAMILIES})
+    return sorted({*DENSE, *MOE_FAMILIES, *MLA_FAMILIES, *HYBRID_FAMILIES, *GEMMA_FAMILIES, "kimi_linear"})
 
 
 def _build(family: str, fields: Fields) -> Parts:
@@ -51,6 +52,8 @@ def _build(family: str, fields: Fields) -> Parts:
         return build_mla(family, fields)
     if family in HYBRID_FAMILIES:
         return build_hybrid(family, fields)
+    if family == "kimi_linear":
+        return build_kimi_linear(fields)
     if family.startswith("gemma3n"):
         return build_gemma3n(fields)
     if family in GEMMA_FAMILIES:

@@ -51,6 +51,9 @@ DENSE: dict[str, Dense] = {
     "phi3": Dense(bias=False, output_bias=False),
     "olmo2": Dense(wide_norms=True),
     "olmo3": Dense(wide_norms=True),
+    "ernie4_5": LLAMA,
+    "exaone4": Dense(head_norms=True),
+    "hunyuan_v1_dense": Dense(head_norms=True),
     "cohere": Dense(norms=1),
     "cohere2": Dense(norms=1),
     "granite": LLAMA,
@@ -70,6 +73,12 @@ def _default_kind(family: str, fields: Fields) -> Callable[[int], str]:
     if family == "cohere2":
         pattern = fields.size("sliding_window_pattern", "_sliding_window_pattern", default=4)
         return lambda index: "sliding" if (index + 1) % pattern else "full"
+    if family == "exaone4":
+        words = fields.values.get("sliding_window_pattern")
+        if not fields.has("sliding_window") or words is None:
+            return lambda _: "full"
+        step = len(words) if isinstance(words, str) else fields.size("sliding_window_pattern")
+        return lambda index: "sliding" if (index + 1) % step else "full"
     if family == "olmo3":
         return lambda index: "sliding" if (index + 1) % 4 else "full"
     if family.startswith("qwen"):

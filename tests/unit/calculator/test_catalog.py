@@ -87,6 +87,7 @@ KINDS = [
     ("LFM2-1.2B", {Attention.FULL: 6, Attention.NONE: 10}),  # model card: 10 convolutions, 6 attention
     ("gemma-4-26B-A4B-it", {Attention.FULL: 5, Attention.SLIDING: 25}),  # vllm-39: 5 and 25 layers
     ("gemma-3n-E4B-it", {Attention.FULL: 4, Attention.SLIDING: 16}),  # 15 of 35 layers share (gemma3n configuration)
+    ("Kimi-Linear-48B-A3B-Instruct", {Attention.MLA: 7, Attention.NONE: 20}),  # arXiv 2510.26692: 3 KDA to 1 MLA
     ("Phi-3-mini-4k-instruct", {Attention.SLIDING: 32}),  # config.json: sliding_window 2047
 ]
 
