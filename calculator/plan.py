@@ -81,8 +81,17 @@ def _from_name(name: str, network: bool) -> Model:
                     raise
     model = catalog.load(name)  # raises with the nearest names
     match = _QUANTIZED.search(name)
-    quantization = match[1].lower() if match else model.quantization
-    return replace(model, name=name, source=f"{model.source} (same shapes as {name})", quantization=quantization)
+    made = replace(model, name=name, source=f"{model.source} (same shapes as {name})")
+    return in_format(made, match[1].lower()) if match else made
+
+
+def in_format(model: Model, method: str) -> Model:
+    """
+    The same shapes as a checkpoint of another quantisation of vLLM's ("fp8", "awq", "gptq", "nvfp4", "mxfp4").
+
+    Its groups and the matrices it leaves alone are the usual ones: a checkpoint's own list may differ.
+    """
+    return replace(model, quantization=method, quantization_config={"quant_method": method}, tensors=())
 
 
 def _cached(repository: str) -> Path | None:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import psutil
 import structlog
 
+from collectors import fit_params
 from collectors.devices.nvidia import NvidiaBackend
 from collectors.discovery_source import DiscoverySource
 from collectors.engines import ADAPTERS
@@ -21,6 +22,7 @@ from collectors.machine_sources import DeviceSampling, HostSampling, ProcessSamp
 from collectors.processes import ProcessTable
 from collectors.registry import Registry
 from collectors.scheduler import Scheduler
+from collectors.scoring import MemoryScoring
 from settings import Settings
 from store import address
 from store.local import LocalStore
@@ -101,6 +103,7 @@ class Collector:
             DeviceSampling(nvidia, settings.host, every.device_interval_seconds, processes, discovery.roots),
             ProcessSampling(settings.host, every.engine_interval_seconds, processes, discovery.roots),
             StoreSampling(writer, settings.host),
+            MemoryScoring(reads, settings.host, discovery.environments, fit_params.find(settings.llama_fit_params)),
             discovery,
         ):
             scheduler.add(source)

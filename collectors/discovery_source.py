@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from collectors.attribution import EngineRoot
@@ -60,6 +60,12 @@ class DiscoverySource:
             for s in sources
             if not s.ended
         ]
+
+    def environments(self) -> dict[str, Mapping[str, str]]:
+        """The allow-listed environment of each engine that runs now, by engine_id; empty where it can't be read."""
+        with self._lock:
+            sources = list(self._sources.values())
+        return {s.attached.engine.engine_id: s.attached.endpoint.process_environment for s in sources if not s.ended}
 
     def run(self, ts: datetime, monotonic_seconds: float) -> Outcome:
         """Look once; new engines are sampled from now on."""

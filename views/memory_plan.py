@@ -1,0 +1,242 @@
+"""One engine's column on the Memory page: does it fit, what holds the memory, how many users, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from html import escape
+
+import pandas as pd
+import pyarrow as pa
+import streamlit as st
+
+from calculator import llamacpp_settings, vllm, vllm_settings
+from calculator.document import PART_TITLES, PARTS, part_of
+from calculator.heatmap import Cell, fits_together, heat_map
+from calculator.model import CalculatorError, Fits, MemoryPlan, Model
+from calculator.plan import Settings, in_format, plan, settings_of, with_files
+from calculator.references import Allowed
+from views import formatting, memory_charts
+from views.memory_inputs import CONTEXTS, USERS, Load, Machine
+
+TITLES = {"vllm": "vLLM", "llama.cpp": "llama.cpp"}
+_TONES = {Fits.YES: "good", Fits.MAYBE: "warn", Fits.NO: "bad"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A plan with what led to it."""
+
+    plan: MemoryPlan
+    model: Model
+    settings: Settings
+    command: str
+    load: Load
+    machine: Machine
+
+    @property
+    def fits(self) -> Fits:
+        """Whether everything fits, the asked-for users included."""
+        return fits_together(self.plan, self.load.users)
+
+
+def answer_vllm(model: Model, name: str, flags: Sequence[str], weights: str, load: Load, machine: Machine) -> Answer:
+    """
+    The plan of vLLM for these flags; `weights` other than "as published" stands for a checkpoint in that format.
+
+    Raises `CalculatorError`.
+    """
+    if is_gguf(model):
+        raise CalculatorError(
+            "vLLM is planned from a Hugging Face configuration, and this is a GGUF file. Choose the model of the "
+            "same name from the catalogue, or its folder with config.json."
+        )
+    if weights != "as published":
+        model = in_format(model, weights)
+    arguments = ["--max-model-len", str(load.context_tokens), *flags]
+    settings = settings_of("vllm", arguments, None, machine.devices)
+    made = plan(model, settings, machine.devices, machine.host)
+    if not isinstance(settings, vllm_settings.VllmSettings):
+        raise CalculatorError("these are not vLLM's settings")
+    return Answer(made, model, settings, vllm_settings.command(settings, name), load, machine)
+
+
+def is_gguf(model: Model) -> bool:
+    """Whether the facts are from a GGUF file: its architectures are written small ("qwen3moe")."""
+    return not model.architecture[:1].isupper()
+
+
+def answer_llamacpp(
+    model: Model, name: str, flags: Sequence[str], quant: str | None, load: Load, machine: Machine, may_read: Allowed
+) -> Answer:
+    """
+    The plan of llama.cpp: one slot for each user, each with the whole context. Raises `CalculatorError`.
+
+    `quant` is the GGUF quantisation to estimate where no file decides it.
+    """
+    if quant is not None:
+        model = replace(model, quantization=quant)
+    arguments = ["-c", str(load.context_tokens * load.users), "-np", str(load.users), *flags]
+    settings, draft = with_files(settings_of("llama.cpp", arguments, None, machine.devices), may_read)
+    made = plan(model, settings, machine.devices, machine.host, draft=draft)
+    if not isinstance(settings, llamacpp_settings.LlamaCppSettings):
+        raise CalculatorError("these are not llama.cpp's settings")
+    path = name if quant is None else f"{name}-{quant}.gguf"
+    return Answer(made, model, settings, llamacpp_settings.command(settings, path), load, machine)
+
+
+def cells_of(answer: Answer) -> tuple[Cell, ...]:
+    """The heat map of an answer: every pair of a context length and a number of users. Raises `CalculatorError`."""
+    contexts = [length for length in CONTEXTS if length <= (answer.model.context_train or CONTEXTS[-1])]
+    contexts = contexts or [answer.load.context_tokens]
+    settings, devices, host = answer.settings, answer.machine.devices, answer.machine.host
+    if isinstance(settings, vllm_settings.VllmSettings):
+        longest = replace(settings, max_model_len=max(contexts))
+        rows = vllm.heat_map(answer.model, longest, devices, contexts, USERS, host)
+        return tuple(
+            Cell(length, users, fits, None)
+            for users, row in zip(USERS, rows, strict=True)
+            for length, fits in zip(contexts, row, strict=True)
+        )
+    if not isinstance(settings, llamacpp_settings.LlamaCppSettings):
+        raise CalculatorError("there is no heat map for this engine")
+    template = settings
+
+    def with_load(context: int, users: int) -> MemoryPlan:
+        changed = replace(template, context=context * users, parallel=users)
+        return plan(answer.model, changed, devices, host)
+
+    return heat_map(with_load, contexts, USERS)
+
+
+def draw(title: str, found: Answer, top_gib: float) -> None:
+    """What an engine's column shows below its controls. `top_gib`: where the axis of the bars ends."""
+    st.html(_headline(found))
+    _draw_bars(title, found, top_gib)
+    _draw_remedies(found)
+    st.code(found.command, language="shell", wrap_lines=True)
+
+
+def draw_heat_map(title: str, found: Answer) -> None:
+    """The heat map of an engine, with the pair that the controls name marked; where it can't be made, why."""
+    st.markdown(f"**{title}**")
+    try:
+        cells = _cells(found)
+    except CalculatorError as error:
+        st.warning(str(error))
+        return
+    chosen = pd.DataFrame(
+        [{"context": formatting.tokens(found.load.context_tokens), "users": formatting.count(found.load.users)}]
+    )
+    frame = memory_charts.heat_rows(cells)
+    if found.load.context_tokens not in {cell.context_tokens for cell in cells}:
+        chosen = chosen.iloc[:0]
+    contexts = tuple(dict.fromkeys(frame["context"]))
+    users = tuple(dict.fromkeys(frame["users"]))
+    st.vega_lite_chart(
+        None,
+        {**memory_charts.heat_spec(contexts, users), "datasets": {"cells": _arrow(frame), "chosen": _arrow(chosen)}},
+        key=f"heat-{title}-{len(contexts)}",
+        width="stretch",
+        alt=memory_charts.heat_alt(cells),
+    )
+
+
+def _cells(found: Answer) -> tuple[Cell, ...]:
+    key = f"{found.model.source}|{found.model.quantization}|{found.settings!r}|{found.machine!r}"
+    return _kept_cells(key, found)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _kept_cells(key: str, _found: Answer) -> tuple[Cell, ...]:
+    return cells_of(_found)
+
+
+def _headline(found: Answer) -> str:
+    word = memory_charts.FITS_WORDS[found.fits]
+    title = TITLES[found.plan.engine]
+    return (
+        f'<p class="er-verdict"><b>{escape(title)} {escape(found.plan.engine_version)}</b> '
+        f'<span class="er-badge er-{_TONES[found.fits]}">{word}</span> {escape(sentence(found))}</p>'
+    )
+
+
+def sentence(found: Answer) -> str:
+    """What the plan means for the users that were asked for."""
+    made, load = found.plan, found.load
+    parts = []
+    for place in (*made.devices, made.host):
+        if place.capacity_bytes is not None and place.total_bytes.high > place.capacity_bytes:
+            over = place.total_bytes.high - place.capacity_bytes
+            least = place.total_bytes.low - place.capacity_bytes
+            parts.append(f"{place.name} is short by {'' if least > 0 else 'up to '}{formatting.size(over)}")
+    if made.kv_capacity_tokens is not None:
+        parts.append(f"the KV cache holds {formatting.count(made.kv_capacity_tokens)} tokens")
+    if made.max_concurrency is not None:
+        many = formatting.number(made.max_concurrency, 3)
+        of = formatting.tokens(load.context_tokens)
+        parts.append(f"{many} requests of {of} tokens at once")
+        if made.engine == "vllm" and made.max_concurrency < load.users and Fits.NO not in _places(made):
+            parts.append(f"with {load.users} users the others wait, or all keep to shorter requests")
+    return "; ".join(parts)
+
+
+def _places(made: MemoryPlan) -> list[Fits]:
+    return [place.fits for place in (*made.devices, made.host) if place.fits is not None]
+
+
+def _draw_bars(title: str, found: Answer, top_gib: float) -> None:
+    names = tuple(place.name for place in memory_charts.places_of(found.plan))
+    st.vega_lite_chart(
+        None,
+        {
+            **memory_charts.bar_spec(names, top_gib),
+            "datasets": {
+                "parts": _arrow(memory_charts.bar_rows(found.plan)),
+                "limits": _arrow(memory_charts.limit_rows(found.plan)),
+            },
+        },
+        key=f"bars-{title}-{len(names)}",
+        width="stretch",
+        alt=memory_charts.bar_alt(found.plan),
+    )
+
+
+def _draw_remedies(found: Answer) -> None:
+    if found.plan.remedies:
+        listed = "".join(f"<li><code>{escape(remedy)}</code></li>" for remedy in found.plan.remedies)
+        st.html(f'<p class="er-note">Any one of these makes it fit:</p><ul class="er-remedies">{listed}</ul>')
+
+
+def top_of(answers: Sequence[Answer]) -> float:
+    """Where the axis of all bars ends, in GiB: the same for both engines, so that lengths can be compared."""
+    ends = [
+        max(place.total_bytes.high, place.capacity_bytes or 0)
+        for found in answers
+        for place in memory_charts.places_of(found.plan)
+    ]
+    largest = max(ends, default=0) / memory_charts.GIB
+    return float(f"{max(largest, 0.001) * 1.04:.3g}")
+
+
+def why_frame(made: MemoryPlan) -> pd.DataFrame:
+    """Every part of every place with its bytes: `place part bytes`."""
+    rows = []
+    for place in memory_charts.places_of(made):
+        for part in PARTS:
+            bounds = part_of(place, part)
+            if bounds.high:
+                low, high = formatting.count(bounds.low), formatting.count(bounds.high)
+                rows.append((place.name, PART_TITLES[part], low if bounds.exact else f"{low} to {high}"))
+    return pd.DataFrame(rows, columns=["place", "part", "bytes"])
+
+
+def rule_frame(made: MemoryPlan) -> pd.DataFrame:
+    """The rules behind the figures: `rule what it says source`."""
+    return pd.DataFrame(
+        [(note.rule, note.text, note.source) for note in made.notes], columns=["rule", "what it says", "source"]
+    )
+
+
+def _arrow(frame: pd.DataFrame) -> pa.Table:
+    return pa.Table.from_pandas(frame, preserve_index=False)
