@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from collectors.engines.base import Absence, Endpoint, EngineReading, Response
+from collectors.engines.base import Absence, Endpoint, EngineReading, Offered, Response
 from collectors.http_errors import ConnectFailedError, HttpError, TimedOutError
 from store.model import QUANTITIES, EngineState, Offer
 
@@ -19,6 +20,18 @@ METRICS_TEXT = "text/plain;version=0.0.4"
 def all_absent(offer: Offer, reason: str, remedy: str | None = None) -> dict[str, Absence]:
     """Every canonical quantity missing for one reason."""
     return {quantity.name: Absence(offer, reason, remedy) for quantity in QUANTITIES}
+
+
+def not_found(*names: str) -> Absence:
+    """A quantity that this engine is known to tell, under none of its known `names` in this answer."""
+    which = names[0] if len(names) == 1 else f"none of {', '.join(names)}"
+    verb = "was expected and is not" if len(names) == 1 else "is"
+    return Absence(Offer.UNKNOWN, f"{which} {verb} among what this version tells; it may name it otherwise.")
+
+
+def declared_absences(offers: Mapping[str, Offered | Absence]) -> dict[str, Absence]:
+    """What an engine never tells, by its own declaration."""
+    return {quantity: offer for quantity, offer in offers.items() if isinstance(offer, Absence)}
 
 
 def nothing_read(state: EngineState, detail: str, remedy: str | None = None) -> EngineReading:

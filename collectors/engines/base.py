@@ -1,17 +1,27 @@
 """
 What an adapter for one engine promises, and the small types it speaks.
 
-A new engine is one new file beside this one: a class with `kind`, `identify` and `sample`,
-listed in `collectors.engines.ADAPTERS`.
+A new engine is one new file beside this one: a class with `kind`, `offers`, `identify` and `sample`,
+listed in `collectors.engines.ADAPTERS`. One that runs no others derives from `StandsAlone`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from store.model import EngineState, Offer
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A `llama-server` that runs a model for the engine above it: a llama.cpp router or Ollama."""
+
+    pid: int
+    process_start: float  # Unix time
+    arguments: tuple[str, ...]  # redacted
+    url: str | None  # its own address on loopback; None where it does not listen yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +31,7 @@ class Endpoint:
 
     `arguments` is the redacted command line of the root process of the engine, where it can be seen
     (empty otherwise). `api_key` is never stored, logged or sent anywhere but to `url`.
+    `model` names one of several models behind the URL (a llama.cpp router), each an engine of its own.
     """
 
     url: str  # "http://127.0.0.1:8000", no trailing slash
@@ -31,6 +42,8 @@ class Endpoint:
     arguments: tuple[str, ...] = ()
     process_environment: Mapping[str, str] = field(default_factory=dict)  # allow-listed names only
     api_key: str | None = field(default=None, repr=False)
+    model: str | None = None
+    children: tuple[Child, ...] = ()  # those that can be seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +60,7 @@ class Identity:
     max_context_tokens: int | None = None
     slots: int | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)  # further facts, JSON types, no secrets or prompts
+    models_come_and_go: bool = False  # what it serves changes within one life: asked again at every pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +90,22 @@ class Absence:
 
 
 @dataclass(frozen=True, slots=True)
+class Offered:
+    """Where an engine tells a quantity: `source` as in `Reading`, `condition` when it does so only at times."""
+
+    source: str
+    condition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EngineReading:
-    """One sample of one engine. A quantity is in `readings`/`histograms` or in `absences`, never in both."""
+    """
+    One sample of one engine. A quantity is in `readings`/`histograms` or in `absences`, never in both.
+
+    `memory` is what the engine itself says it holds, in bytes, by part: "weights", "kv_reserved" (the whole
+    KV cache), "graphs"; from an engine that tells only the sum of its models "models", and "models_on_gpu"
+    (the share of "models" that lies on GPUs). Empty where it says nothing.
+    """
 
     state: EngineState
     detail: str | None = None
@@ -85,6 +113,7 @@ class EngineReading:
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
     absences: Mapping[str, Absence] = field(default_factory=dict)
     restart_marker: str | None = None  # a value that is constant for one life of the process
+    memory: Mapping[str, Reading] = field(default_factory=dict)
 
 
 class Adapter(Protocol):
@@ -94,6 +123,7 @@ class Adapter(Protocol):
     title: ClassVar[str]  # "vLLM", "llama.cpp"
     usual_ports: ClassVar[tuple[int, ...]]
     start_hint: ClassVar[str]  # the command that starts one, for the page when nothing was found
+    offers: ClassVar[Mapping[str, Offered | Absence]]  # every canonical quantity: where it is told, or why never
 
     def looks_like(self, arguments: tuple[str, ...], process_name: str) -> bool:
         """Whether a process with this command line or title is such an engine (or one of its workers)."""
@@ -101,8 +131,19 @@ class Adapter(Protocol):
     def identify(self, endpoint: Endpoint, http: Http) -> Identity | None:
         """Who answers at `endpoint`; None when it is not this kind of engine. Changes no state there."""
 
+    def expand(self, endpoint: Endpoint, identity: Identity, http: Http) -> Sequence[tuple[Endpoint, Identity]]:
+        """The further engines behind an identified `endpoint`, each with its `model`. Raises as `identify` does."""
+
     def sample(self, endpoint: Endpoint, http: Http, *, histograms: bool) -> EngineReading:
         """Read all quantities once. `histograms` says whether buckets are due. Never raises for the engine's faults."""
+
+
+class StandsAlone:
+    """For an adapter whose endpoint is always one engine."""
+
+    def expand(self, endpoint: Endpoint, identity: Identity, http: Http) -> Sequence[tuple[Endpoint, Identity]]:
+        """No further engines."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ gauges. They are not read here, but a second reader of the same server sees its 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, ClassVar
@@ -31,7 +32,17 @@ from collectors.engines.answers import (
     nothing_read,
     text_of,
 )
-from collectors.engines.base import Absence, Endpoint, EngineReading, Http, Identity, Reading, Response
+from collectors.engines.base import (
+    Absence,
+    Endpoint,
+    EngineReading,
+    Http,
+    Identity,
+    Offered,
+    Reading,
+    Response,
+    StandsAlone,
+)
 from collectors.engines.commandline import Options, fact_values, options_of
 from collectors.exposition import Exposition, MalformedExpositionError, parse
 from collectors.http_errors import HttpError, TimedOutError
@@ -71,7 +82,7 @@ class _Sleep:
     possible: bool
 
 
-class LlamaCpp:
+class LlamaCpp(StandsAlone):
     """The adapter of llama-server."""
 
     kind: ClassVar[str] = "llama.cpp"
@@ -81,6 +92,7 @@ class LlamaCpp:
         9931,
     )  # 9931: announced as the next default (ggml-org/llama.cpp PR 26508)
     start_hint: ClassVar[str] = "llama-server -m MODEL.gguf --port 8080 --metrics"
+    offers: ClassVar[Mapping[str, Offered | Absence]] = llamacpp_metrics.OFFERS
 
     def looks_like(self, arguments: tuple[str, ...], process_name: str) -> bool:
         """A `llama-server` of any build, or the unified binary as `llama serve`."""

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from collectors.engines.answers import count_of
-from collectors.engines.base import Absence, Endpoint, Reading
+from collectors.engines.answers import count_of, declared_absences, not_found
+from collectors.engines.base import Absence, Endpoint, Offered, Reading
 from collectors.engines.commandline import Options
 from collectors.exposition import Exposition
 from store.model import QUANTITIES, Offer
@@ -50,6 +50,22 @@ _NEVER: Mapping[str, str] = {
     "queue_seconds": _NO_HISTOGRAM,
     "itl_seconds": "llama.cpp keeps no latency histograms; the mean is generation time per generated token.",
     "tpot_seconds": "llama.cpp keeps no latency histograms; the mean is generation time per generated token.",
+}
+_CACHED_SINCE = "builds of August 2026 and newer"
+_BOTH = f"{_P}prompt_tokens_total + {_P}prompt_tokens_cached_total"
+_USED = "/slots n_prompt_tokens of processing slots / KV capacity (estimated)"
+OFFERS: Mapping[str, Offered | Absence] = {
+    **{quantity: Offered(name, "with --metrics") for quantity, name in _VALUES.items()},
+    **{quantity: Absence(Offer.NOT_OFFERED, reason) for quantity, reason in _NEVER.items()},
+    "generation_tokens_total": Offered(_VALUES["generation_tokens_total"], "with --metrics; moves when a request ends"),
+    "generation_live_tokens_total": Offered(
+        f"{_DECODES} x {_BUSY} (slot-decodes)", "with --metrics; not with speculative decoding"
+    ),
+    "prefix_cache_hit_tokens_total": Offered(_VALUES["prefix_cache_hit_tokens_total"], _CACHED_SINCE),
+    "prefix_cache_query_tokens_total": Offered(_BOTH, _CACHED_SINCE),
+    "prompt_with_cached_tokens_total": Offered(_BOTH, _CACHED_SINCE),
+    "kv_used_fraction": Offered(_USED, "with --slots"),
+    "kv_capacity_tokens": Offered("/slots n_ctx", "with --slots, where its command line can be seen"),
 }
 _CACHED = ("prefix_cache_hit_tokens_total", "prefix_cache_query_tokens_total", "prompt_with_cached_tokens_total")
 
@@ -135,7 +151,7 @@ def from_metrics(
     prompt, cached = readings.get("prompt_tokens_total"), readings.get("prefix_cache_hit_tokens_total")
     if prompt is not None and cached is not None:
         both = None if prompt.value is None or cached.value is None else prompt.value + cached.value
-        total = _reading(both, f"{_P}prompt_tokens_total + {_P}prompt_tokens_cached_total")
+        total = _reading(both, _BOTH)
         readings["prompt_with_cached_tokens_total"] = readings["prefix_cache_query_tokens_total"] = total
     live = _live_tokens(exposition, slots)
     if isinstance(live, Reading):
@@ -195,9 +211,7 @@ def used(
     if isinstance(pool, Absence):
         absences["kv_used_fraction"] = pool
     elif pool.value and processing_tokens <= pool.value:
-        readings["kv_used_fraction"] = Reading(
-            processing_tokens / pool.value, "/slots n_prompt_tokens of processing slots / KV capacity (estimated)"
-        )
+        readings["kv_used_fraction"] = Reading(processing_tokens / pool.value, _USED)
     else:
         absences["kv_used_fraction"] = Absence(
             Offer.UNKNOWN, "The slots hold more tokens than the capacity that was worked out for the KV cache."
@@ -208,11 +222,12 @@ def fill_absences(
     readings: Mapping[str, Reading], absences: dict[str, Absence], rest: Absence | None, exposition: Exposition | None
 ) -> None:
     """Give every quantity that is missing its reason; `rest` is the one of what only `/metrics` tells."""
+    never = declared_absences(OFFERS)
     for quantity in (quantity.name for quantity in QUANTITIES):
         if quantity in readings or quantity in absences:
             continue
-        if quantity in _NEVER:
-            absences[quantity] = Absence(Offer.NOT_OFFERED, _NEVER[quantity])
+        if quantity in never:
+            absences[quantity] = never[quantity]
         elif rest is not None:
             absences[quantity] = rest
         elif exposition is not None and exposition.problems:
@@ -222,7 +237,7 @@ def fill_absences(
                 Offer.NOT_OFFERED, "This build of llama.cpp does not count cached prompt tokens.", _UPDATE_2026_08
             )
         else:
-            absences[quantity] = Absence(Offer.NOT_OFFERED, "This build of llama.cpp does not export it.")
+            absences[quantity] = not_found(_VALUES[quantity])
 
 
 def _reading(value: float | None, source: str) -> Reading:

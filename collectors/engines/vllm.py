@@ -8,6 +8,7 @@ change nothing and run no forward pass; `/server_info` (which shows the environm
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any, ClassVar
 
@@ -24,7 +25,16 @@ from collectors.engines.answers import (
     state_of_error,
     text_of,
 )
-from collectors.engines.base import Endpoint, EngineReading, Http, Identity, Response
+from collectors.engines.base import (
+    Absence,
+    Endpoint,
+    EngineReading,
+    Http,
+    Identity,
+    Offered,
+    Response,
+    StandsAlone,
+)
 from collectors.engines.commandline import fact_values, options_of
 from collectors.exposition import Exposition, MalformedExpositionError, parse
 from collectors.http_errors import HttpError
@@ -50,13 +60,14 @@ _ARGUMENT_FACTS = {
 }
 
 
-class Vllm:
+class Vllm(StandsAlone):
     """The adapter of vLLM's OpenAI-compatible server."""
 
     kind: ClassVar[str] = "vllm"
     title: ClassVar[str] = "vLLM"
     usual_ports: ClassVar[tuple[int, ...]] = (8000,)
     start_hint: ClassVar[str] = "vllm serve MODEL --port 8000"
+    offers: ClassVar[Mapping[str, Offered | Absence]] = vllm_metrics.OFFERS
 
     def looks_like(self, arguments: tuple[str, ...], process_name: str) -> bool:
         """A `vllm serve`, an API server module, the Rust frontend, or a worker by its process title."""

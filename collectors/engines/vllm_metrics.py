@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from collectors.engines.base import Absence, EngineReading, Histogram, Reading
+from collectors.engines.answers import declared_absences, not_found
+from collectors.engines.base import Absence, EngineReading, Histogram, Offered, Reading
 from collectors.exposition import Exposition
 from store.model import HISTOGRAMS, EngineState, Offer
 
@@ -70,6 +71,25 @@ _FACTS: Mapping[str, type] = {
     "swap_space": float,
     "cpu_offload_gb": float,
 }
+_CACHING_ON = "unless prefix caching is off"
+_CONDITIONS: Mapping[str, str] = {
+    "prefix_cache_query_tokens_total": _CACHING_ON,
+    "prefix_cache_hit_tokens_total": _CACHING_ON,
+    "tpot_seconds": "from 0.11 on",
+}
+OFFERS: Mapping[str, Offered | Absence] = {
+    **{quantity: Offered(names[0], _CONDITIONS.get(quantity)) for quantity, names in _SUMS.items()},
+    **{quantity: Offered(names[0], _CONDITIONS.get(quantity)) for quantity, names in _HISTOGRAM_NAMES.items()},
+    "generation_live_tokens_total": Absence(
+        Offer.NOT_OFFERED, "Not needed: vLLM counts generated tokens while requests run."
+    ),
+    "prompt_tokens_total": Offered(
+        f'{_BY_SOURCE}{{source="local_compute"}}', "from 0.13 on, and before it where prefix caching is off"
+    ),
+    "kv_used_fraction": Offered(_KV_USED[0]),
+    "kv_capacity_tokens": Offered(f"{_CONFIG} kv_cache_size_tokens", "not with the Rust frontend"),
+}
+
 _CAPACITY_REASON = "This version of vLLM does not say how many tokens its KV cache holds."
 _ABSENT: Mapping[str, str] = {
     "tpot_seconds": "vLLM measures the time per output token of a request from version 0.11 on.",
@@ -114,7 +134,7 @@ def read(exposition: Exposition, *, histograms: bool, rust_frontend: bool) -> En
     """All canonical quantities of one body of metrics."""
     readings: dict[str, Reading] = {}
     found: dict[str, Histogram] = {}
-    absences: dict[str, Absence] = {}
+    absences = declared_absences(OFFERS)
     shards = engine_count(exposition)
     over = f" (sum over {shards} engines)" if shards > 1 else ""
     for quantity, names in _SUMS.items():
@@ -128,9 +148,6 @@ def read(exposition: Exposition, *, histograms: bool, rust_frontend: bool) -> En
         readings["kv_used_fraction"] = Reading(exposition.mean(used), used + mean)
     _computed_prompt(exposition, readings, over)
     _capacity(exposition, readings, shards)
-    absences["generation_live_tokens_total"] = Absence(
-        Offer.NOT_OFFERED, "Not needed: vLLM counts generated tokens while requests run."
-    )
     _prefix_cache(exposition, readings, absences)
     for quantity, names in _HISTOGRAM_NAMES.items():
         name = next((name for name in names if name.replace(":", "_") in exposition.families), None)
@@ -235,9 +252,10 @@ def _fill_absences(
             absences[quantity] = Absence(
                 Offer.NOT_OFFERED, "This version of vLLM counts blocks, not tokens.", "Update vLLM to 0.9.2 or newer."
             )
+        elif quantity in _ABSENT:
+            absences[quantity] = Absence(Offer.NOT_OFFERED, _ABSENT[quantity])
         else:
-            front = "vLLM's Rust frontend" if rust_frontend else "This version of vLLM"
-            absences[quantity] = Absence(Offer.NOT_OFFERED, _ABSENT.get(quantity) or f"{front} does not export it.")
+            absences[quantity] = not_found(*_SUMS.get(quantity, names or _KV_USED))
 
 
 def _state(exposition: Exposition) -> tuple[EngineState, str | None]:
