@@ -13,7 +13,7 @@ from dataclasses import replace
 from calculator.model import CalculatorError, Device, DevicePlan, Fits, Interval, MemoryPlan, Model
 from calculator.vllm_kv import Capacity, blocks_per_request, longest_request
 from calculator.vllm_notes import explain
-from calculator.vllm_outcome import Outcome, capacity_of, compute, fits_of, middle, stage_of
+from calculator.vllm_outcome import Known, Outcome, capacity_of, compute, fits_of, middle, stage_of
 from calculator.vllm_settings import GIB, VllmSettings
 
 
@@ -24,6 +24,7 @@ def plan_vllm(
     host: Device | None = None,
     *,
     draft: Model | None = None,
+    remedies: bool = True,
 ) -> MemoryPlan:
     """
     Plan the memory of `vllm serve` with these settings on these devices.
@@ -31,9 +32,11 @@ def plan_vllm(
     :param devices: one for each rank of tensor x pipeline (x data) parallelism; for the CPU platform none
     :param host: the host's memory: where the CPU platform runs and offloaded weights go
     :param draft: the model of a speculative method that brings layers of its own (EAGLE)
+    :param remedies: False leaves out what would make it fit, which takes most of the time
     :raises CalculatorError: a fact is missing, or vLLM refuses the settings whatever the memory
     """
-    outcome = compute(model, settings, devices, host, draft)
+    known = Known()
+    outcome = compute(model, settings, devices, host, draft, known)
     capacities = [
         capacity_of(outcome, value) for value in (outcome.available.low, middle(outcome), outcome.available.high)
     ]
@@ -42,7 +45,8 @@ def plan_vllm(
     cpu = settings.platform == "cpu"
     host_plan = plans[0] if cpu else _host_plan(settings, host)
     best = capacities[1] if outcome.layout.groups and outcome.refused is None else None
-    remedies = () if fits is Fits.YES else _remedies(model, settings, devices, host, draft, outcome)
+    wanted = remedies and fits is not Fits.YES
+    found = _remedies(model, settings, devices, host, draft, outcome, known) if wanted else ()
     return MemoryPlan(
         engine="vllm",
         engine_version=settings.version,
@@ -54,7 +58,7 @@ def plan_vllm(
         max_concurrency=best.max_concurrency if best else None,
         context_cells=None,
         notes=tuple(explain(model, outcome, capacities)),
-        remedies=remedies,
+        remedies=found,
     )
 
 
@@ -120,6 +124,7 @@ def _remedies(
     host: Device | None,
     draft: Model | None,
     outcome: Outcome,
+    known: Known,
 ) -> tuple[str, ...]:
     """Give changes that make it fit for sure, each verified by planning again with it."""
     candidates: list[tuple[str, VllmSettings]] = []
@@ -153,14 +158,19 @@ def _remedies(
         for factor in (2, 4, 8)
         if ranks * factor <= len(devices)
     ]
-    return tuple(text for text, changed in candidates if _would_fit(model, changed, devices, host, draft))
+    return tuple(text for text, changed in candidates if _would_fit(model, changed, devices, host, draft, known))
 
 
 def _would_fit(
-    model: Model, settings: VllmSettings, devices: Sequence[Device], host: Device | None, draft: Model | None
+    model: Model,
+    settings: VllmSettings,
+    devices: Sequence[Device],
+    host: Device | None,
+    draft: Model | None,
+    known: Known,
 ) -> bool:
     try:
-        outcome = compute(model, settings, devices, host, draft)
+        outcome = compute(model, settings, devices, host, draft, known)
     except CalculatorError:  # a candidate that vLLM refuses is no remedy
         return False
     return fits_of(outcome, [capacity_of(outcome, middle(outcome))] * 2) is Fits.YES

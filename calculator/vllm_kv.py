@@ -179,6 +179,7 @@ def _specs(model: Model, layers: Sequence[Layer], resolved: Resolved, dtype: str
     else:
         page = 0
     out: list[Spec] = []
+    same: dict[Spec, Spec] = {}  # equal specs are one object, so that what follows compares identities
     for layer in layers:
         made = by_layer.get(id(layer))
         if made is None:
@@ -188,39 +189,43 @@ def _specs(model: Model, layers: Sequence[Layer], resolved: Resolved, dtype: str
             if layer.state is not None:
                 size = state_page_bytes(layer.state, resolved, model.architecture)
                 made.append(Spec(Attention.NONE, resolved.block_size, max(size, page), shape=(size,)))
-            by_layer[id(layer)] = made
+            made = by_layer[id(layer)] = [same.setdefault(spec, spec) for spec in made]
         out += made
     return out, resolved.block_size
 
 
 def _unify(specs: list[Spec]) -> list[Spec]:
     """Give all layers the page of the largest: more tokens where it divides evenly, padding where not."""
-    largest = max(spec.page_bytes for spec in specs)
-    made: dict[Spec, Spec] = {}
-    for spec in dict.fromkeys(specs):
+    kinds = {id(spec): spec for spec in specs}
+    largest = max(spec.page_bytes for spec in kinds.values())
+    made: dict[int, Spec] = {}
+    for key, spec in kinds.items():
         if spec.page_bytes == largest:
-            made[spec] = spec
+            made[key] = spec
         elif spec.kind is not Attention.NONE and largest % spec.page_bytes == 0:
             ratio = largest // spec.page_bytes
-            made[spec] = replace(spec, block_tokens=spec.block_tokens * ratio, page_bytes=largest)
+            made[key] = replace(spec, block_tokens=spec.block_tokens * ratio, page_bytes=largest)
         elif spec.kind is Attention.MLA:
             raise CalculatorError(
                 "vLLM can't give these layers one page size: an MLA page does not divide the largest page evenly"
             )
         else:
-            made[spec] = replace(spec, page_bytes=largest)
-    return [made[spec] for spec in specs]
+            made[key] = replace(spec, page_bytes=largest)
+    same: dict[Spec, Spec] = {}
+    made = {key: same.setdefault(spec, spec) for key, spec in made.items()}
+    return [made[id(spec)] for spec in specs]
 
 
 def _group(specs: list[Spec]) -> list[Group]:
     """Split layers into groups of one size (_get_kv_cache_groups_uniform_page_size)."""
-    buckets: dict[Spec, list[int]] = {}
+    buckets: dict[int, list[int]] = {}
     for index, spec in enumerate(specs):
-        buckets.setdefault(spec, []).append(index)
+        buckets.setdefault(id(spec), []).append(index)
     fewest, most = min(map(len, buckets.values())), max(map(len, buckets.values()))
     size = most if most < fewest * 1.5 else fewest
     groups = []
-    for spec, layers in buckets.items():
+    for layers in buckets.values():
+        spec = specs[layers[0]]
         number = ceil_div(len(layers), size)
         for part in range(number):
             own = tuple(layers[part::number])
@@ -241,10 +246,11 @@ def plan_kv(model: Model, resolved: Resolved, draft: Model | None = None) -> KvP
     dtype = kv_dtype(resolved, model)
     specs, attention_block = _specs(model, layers, resolved, dtype)
     if draft is not None:
-        specs += _specs(draft, draft.layers, resolved, dtype)[0]
+        same = {spec: spec for spec in reversed(specs)}
+        specs += [same.get(spec, spec) for spec in _specs(draft, draft.layers, resolved, dtype)[0]]
     if not specs:
         return KvPlan((), 0, 0, resolved.block_size, resolved.block_size, 1)
-    kinds = {(spec.kind, spec.window, spec.block_tokens) for spec in specs}
+    kinds = {(spec.kind, spec.window, spec.block_tokens) for spec in {id(spec): spec for spec in specs}.values()}
     if len(kinds) == 1:
         # One type of attention: one group, whatever the pages (UniformTypeKVCacheSpecs)
         page = sum(spec.page_bytes for spec in specs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from calculator.model import CalculatorError, Device, Fits, Interval, Model
 from calculator.vllm_budget import activation, graphs, other
@@ -33,12 +33,26 @@ class Outcome:
     limits: tuple[int, ...]  # bytes that each device has for this engine
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Weights and layouts that were computed for one model, by the settings they depend on; remedies ask again."""
+
+    weights: dict[tuple[object, ...], list[int]] = field(default_factory=dict)
+    layouts: dict[tuple[object, ...], KvPlan] = field(default_factory=dict)
+
+
 def compute(
-    model: Model, settings: VllmSettings, devices: Sequence[Device], host: Device | None, draft: Model | None
+    model: Model,
+    settings: VllmSettings,
+    devices: Sequence[Device],
+    host: Device | None,
+    draft: Model | None,
+    known: Known | None = None,
 ) -> Outcome:
     """
     Compute a plan's figures.
 
+    :param known: what earlier calls for this model and drafter computed
     :raises CalculatorError: a fact is missing, or vLLM refuses the settings whatever the memory
     """
     check(settings)
@@ -56,10 +70,9 @@ def compute(
     used = used if cpu else used[:world]
     smallest = min(used, key=lambda device: device.capacity_bytes)
     resolved = resolve(settings, model, smallest.capacity_bytes, smallest.name)
-    layout = plan_kv(model, resolved, draft)
-    weights = rank_weights(model, resolved)
-    if draft is not None:
-        weights[-1] += rank_weights(draft, replace(resolved, settings=replace(settings, pipeline_parallel_size=1)))[0]
+    known = known if known is not None else Known()
+    layout = _layout(model, resolved, draft, known)
+    weights = _weights(model, resolved, draft, known)
     work, graph, rest = activation(model, resolved), graphs(model, resolved), other(resolved)
     offloaded = min(int(settings.cpu_offload_gb * GIB), min(weights))
     available: Interval | None = None
@@ -93,6 +106,39 @@ def compute(
         refused=refused,
         limits=tuple(limits),
     )
+
+
+def _weights(model: Model, resolved: Resolved, draft: Model | None, known: Known) -> list[int]:
+    settings = resolved.settings
+    key = (
+        settings.tensor_parallel_size,
+        settings.pipeline_parallel_size,
+        settings.data_parallel_size,
+        settings.enable_expert_parallel,
+        settings.quantization,
+        resolved.dtype_bytes,
+    )
+    if key not in known.weights:
+        found = rank_weights(model, resolved)
+        if draft is not None:
+            alone = replace(resolved, settings=replace(settings, pipeline_parallel_size=1))
+            found[-1] += rank_weights(draft, alone)[0]
+        known.weights[key] = found
+    return known.weights[key]
+
+
+def _layout(model: Model, resolved: Resolved, draft: Model | None, known: Known) -> KvPlan:
+    settings = resolved.settings
+    key = (
+        settings.tensor_parallel_size,
+        settings.kv_cache_dtype,
+        resolved.max_model_len,
+        resolved.in_flight_tokens,
+        resolved.dtype_bytes,
+    )
+    if key not in known.layouts:
+        known.layouts[key] = plan_kv(model, resolved, draft)
+    return known.layouts[key]
 
 
 def left_for_cache(budget: int, taken: Interval, graph: Interval, resolved: Resolved) -> Interval:
