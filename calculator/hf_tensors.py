@@ -11,11 +11,12 @@ from dataclasses import replace
 from calculator.model import Layer, Model, Shard, Tensor, Weight
 
 _BLOCK = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
+_DRAFT = re.compile(r"(?:^|\.)mtp\.")
 _ENCODER = re.compile(r"(?:^|\.)(?:visual|vision_\w+|vit|multi_modal_projector|embed_vision|audio_\w+|embed_audio)\.")
 # Names of Hugging Face checkpoints; first match decides. Shards as in vLLM 0.32's layers of the same name.
 _SHARDS = (
     (re.compile(r"experts\.\d+\.|\.experts\."), Shard.EXPERT),
-    (re.compile(r"embed_tokens|lm_head|word_embeddings|\.wte\."), Shard.VOCAB),
+    (re.compile(r"embed_tokens|lm_head|word_embeddings|\.wte\.|(?:^|\.)embeddings\.weight"), Shard.VOCAB),
     (re.compile(r"\.[kv]_proj\."), Shard.KV),
     (re.compile(r"\.(?:o_proj|down_proj|out_proj|w2|c_proj|dense_4h_to_h)\."), Shard.ROW),
     (
@@ -26,6 +27,7 @@ _SHARDS = (
         Shard.COLUMN,
     ),
 )
+_Totals = dict[tuple[Shard, str, bool], list[int]]
 _FLOATS = ("F32", "F16", "BF16", "F64")
 _SCALE = re.compile(r"scale|zero_point|qzeros|g_idx")
 
@@ -42,20 +44,20 @@ def with_tensors(model: Model, tensors: Iterable[Tensor]) -> Model:
     Draft blocks (MTP) and an output head that is stored although it is tied are left out, as vLLM doesn't load them.
     """
     tensors = tuple(tensors)
-    blocks: list[dict[tuple[Shard, str], list[int]]] = [defaultdict(lambda: [0, 0]) for _ in model.layers]
-    outside: dict[tuple[Shard, str], list[int]] = defaultdict(lambda: [0, 0])
+    blocks: list[_Totals] = [defaultdict(lambda: [0, 0]) for _ in model.layers]
+    outside: _Totals = defaultdict(lambda: [0, 0])
     for tensor in tensors:
         encoder = _ENCODER.search(tensor.name) is not None
         found = None if encoder else _BLOCK.search(tensor.name)
         index = int(found.group(1)) if found else None
-        if tensor.name.startswith("mtp.") or (index is not None and index >= len(blocks)):
+        if _DRAFT.search(tensor.name) or (index is not None and index >= len(blocks)):
             continue
         if model.tied_embeddings and "lm_head" in tensor.name:
             continue
         scale = _SCALE.search(tensor.name) is not None
         kind = f"{tensor.type} scale" if scale and tensor.type in _FLOATS else tensor.type
         shard = Shard.COLUMN if encoder else shard_of(tensor.name)
-        total = (outside if index is None else blocks[index])[shard, kind]
+        total = (outside if index is None else blocks[index])[shard, kind, _is_linear(tensor, shard, encoder)]
         total[0] += math.prod(tensor.shape)
         total[1] += tensor.size_bytes
     made: dict[tuple[int, tuple[Weight, ...]], Layer] = {}  # equal blocks stay one object, which keeps plans fast
@@ -69,8 +71,14 @@ def with_tensors(model: Model, tensors: Iterable[Tensor]) -> Model:
     return replace(model, layers=tuple(layers), weights=_weights(outside), tensors=tensors)
 
 
-def _weights(totals: dict[tuple[Shard, str], list[int]]) -> tuple[Weight, ...]:
+def _weights(totals: _Totals) -> tuple[Weight, ...]:
     return tuple(
-        Weight("stored", elements, 1, shard, stored_bytes=size, stored_dtype=kind)
-        for (shard, kind), (elements, size) in totals.items()
+        Weight("stored", elements, 1, shard, linear=linear, stored_bytes=size, stored_dtype=kind)
+        for (shard, kind, linear), (elements, size) in totals.items()
     )
+
+
+def _is_linear(tensor: Tensor, shard: Shard, encoder: bool) -> bool:
+    """Say whether quantisation at load applies: a matrix of a block's projections, not of the image encoder."""
+    divided = shard in (Shard.COLUMN, Shard.ROW, Shard.KV, Shard.EXPERT)
+    return divided and not encoder and len(tensor.shape) >= 2 and "conv1d" not in tensor.name

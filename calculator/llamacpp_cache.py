@@ -17,6 +17,7 @@ from calculator.llamacpp_settings import (
     BUILD_MLA_K_ONLY,
     BUILD_WINDOW_CACHE,
     BUILD_WINDOW_PAD_256,
+    BUILD_WINDOW_UBATCH,
     LlamaCppSettings,
 )
 from calculator.model import Attention, Layer, MissingFactError, Model
@@ -76,10 +77,11 @@ def _window_cells(window: int, cells: int, settings: LlamaCppSettings, batch: in
     if settings.swa_full or settings.era < BUILD_WINDOW_CACHE:
         return cells
     sequences = settings.slots if settings.unified else 1
+    room = ubatch if settings.era >= BUILD_WINDOW_UBATCH else batch
     if settings.era < BUILD_WINDOW_PAD_256:
         step = CELL_PADDING if settings.uses_flash_attention else SWA_PADDING_BEFORE
-        return min(cells, pad(window * sequences + batch, step))
-    return pad(min(cells, window * sequences + ubatch), CELL_PADDING)
+        return min(cells, pad(window * sequences + room, step))
+    return pad(min(cells, window * sequences + room), CELL_PADDING)
 
 
 def layer_kv_bytes(layer: Layer, settings: LlamaCppSettings, cells: Cells, widest_v: int) -> int:

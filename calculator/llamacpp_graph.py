@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from calculator.llamacpp_allocator import Graph
+from calculator.llamacpp_cache import widest_v
 from calculator.model import Attention, Layer, Model
 
 FLOAT_BYTES = 4
@@ -31,6 +32,8 @@ class Work:
     flash: bool
     mask_bytes: int  # of one element of the mask as an input
     cast_mask: bool  # flash attention reads a half-precision copy of a single-precision mask
+    fused_gate: bool  # gate and up become a third tensor, instead of being multiplied in place
+    cell_indices: bool  # K and V are written by index; without flash attention V by the index of every element
     embedding_inputs: int  # 0: tokens only; 1: a second input for embeddings; 2: and a third that mixes both
 
 
@@ -43,6 +46,7 @@ class Part:
     outputs: bool  # ends with the logits
     staged_bytes: int = 0  # the largest weight of the host that a device copies in to compute with
     staged_head_bytes: int = 0  # the output head, where it lies on the host
+    inputs_only: bool = False  # the blocks run elsewhere and read these inputs
     copies: int = 1  # of the inputs, while several devices work on micro-batches in turn
 
 
@@ -74,6 +78,7 @@ class _Builder:
         self.work = work
         self.row = work.tokens * FLOAT_BYTES  # one number a token
         self.masks: dict[bool, int] = {}
+        self.cast: set[int] = set()
         self.index = self.rows = -1
         self.staged_bytes = 0
 
@@ -94,7 +99,10 @@ class _Builder:
             )
         x = -1 if embeds else graph.node(width)
         self.staged_bytes = part.staged_bytes
-        self.index = place(work.tokens * (INDEX_BYTES + 2 * CELL_INDEX_BYTES))  # positions, and cells of K and V
+        indices = work.tokens * (INDEX_BYTES + 2 * CELL_INDEX_BYTES)  # positions, and cells of K and V
+        if work.cell_indices and not work.flash:
+            indices += work.tokens * CELL_INDEX_BYTES * widest_v(part.layers)
+        self.index = place(indices)
         for slides in (False, True):
             if any(bool(layer.window) is slides and layer.attention is not Attention.NONE for layer in part.layers):
                 cells = work.window_cells if slides else work.cells
@@ -112,13 +120,12 @@ class _Builder:
                 copy = graph.node(width, mixed[2])
                 graph.keep(copy)
                 graph.use(rows, mixed[1], copy)
-        if work.cast_mask:
-            for slides, mask in self.masks.items():
-                cells = work.window_cells if slides else work.cells
-                self.masks[slides] = graph.node(cells * work.tokens * 2, mask)
         if self.model.n_embd_per_layer:
             every = self.model.n_embd_per_layer * len(self.model.layers) * self.row
             looked_up = graph.node(every)
+            if part.inputs_only:
+                graph.keep(looked_up)
+                return x
             projected = graph.node(every, x)
             projected = graph.node(every, projected, looked_up, inplace=True)
             graph.keep(projected)
@@ -161,9 +168,13 @@ class _Builder:
         """Attention over the cache: one step under flash attention, else the whole matrix of scores."""
         graph = self.graph
         mask = self.masks[bool(layer.window)]
+        cells = self.work.window_cells if layer.window else self.work.cells
+        if self.work.cast_mask and mask not in self.cast:
+            mask = graph.node(cells * self.work.tokens * 2, mask)
+            self.cast.add(mask)
+            self.masks[bool(layer.window)] = mask
         if self.work.flash:
             return graph.node(out, q, mask)
-        cells = self.work.window_cells if layer.window else self.work.cells
         size = cells * layer.n_head * self.row
         kq = graph.node(size, graph.node(size, q), mask, inplace=True)
         return graph.node(out, graph.node(out, kq))
@@ -222,7 +233,7 @@ class _Builder:
         """Feed-forward with a gate; without one it has no peak of its own."""
         graph = self.graph
         gate, up = graph.node(width, x, *self.weight()), graph.node(width, x, *self.weight())
-        return graph.node(size, graph.node(width, gate, up))
+        return graph.node(size, graph.node(width, gate, up, inplace=not self.work.fused_gate))
 
     def experts(self, layer: Layer, x: int, rows: int) -> int:
         """Routed experts (`build_moe_ffn`), and the shared one."""
@@ -235,7 +246,7 @@ class _Builder:
         weights = graph.node(used * row, chances, chosen)
         weights = graph.node(used * row, weights, graph.node(row, graph.node(row, weights), inplace=True), inplace=True)
         up, gate = (graph.node(hidden, x, chosen, *self.weight()) for _ in range(2))
-        active = graph.node(hidden, gate, up)
+        active = graph.node(hidden, gate, up, inplace=not self.work.fused_gate)
         down = graph.node(size * used, graph.node(size * used, active, chosen, *self.weight()), weights, inplace=True)
         out = graph.node(size, down, down) if used > 1 else down
         for _ in range(2, used):
@@ -317,7 +328,7 @@ def graph_bytes(model: Model, work: Work, part: Part) -> int:
 
 def input_bytes(model: Model, work: Work, layers: Sequence[Layer]) -> int:
     """Bytes of the host's buffer when every block runs on a device: inputs, masks, and the looked-up rows."""
-    part = Part(tuple(layers), embeds=True, outputs=False)
+    part = Part(tuple(layers), embeds=True, outputs=False, inputs_only=True)
     builder = _Builder(model, work)
     builder.inputs(part)
     return builder.graph.buffer_bytes()

@@ -18,10 +18,14 @@ NEWEST_BUILD = 11434  # what was read; also used when no version is known
 
 # First builds of a rule. Sources: reference cases with the printed buffers of builds around them, and the pull request.
 BUILD_MLA_CACHE = 5178  # compressed cache for DeepSeek (#12801, 2025-04); V beside K
+BUILD_OP_OFFLOAD = 2450  # large batches are computed on the device with weights of the host (#6083, 2024-03)
 BUILD_WINDOW_CACHE = 5427  # sliding layers keep their window only (#13194, 2025-05)
+BUILD_WINDOW_UBATCH = 5542  # a window cache has room for one micro-batch instead of a batch (#13746, 2025-05)
+BUILD_GATE_FUSED = 5790  # gate and up are joined in one node instead of in place (#14158, 2025-06)
+BUILD_CELL_INDICES = 6100  # K and V are written by index (#14285, 2025-08)
 BUILD_FLASH_AUTO = 6325  # -fa becomes on/off/auto (#15434, 2025-08)
 BUILD_SLOTS_AUTO = 6929  # no -np: 4 slots on one shared cache (#16736, 2025-11)
-BUILD_WINDOW_PAD_256 = 7063  # the window cache is padded to 256 and holds one micro-batch (#17037, 2025-11)
+BUILD_WINDOW_PAD_256 = 7063  # the window cache is padded to 256 in any case (#17037, 2025-11)
 BUILD_MLA_K_ONLY = 7826  # V of a compressed cache is a view of K (#19057, 2026-01)
 BUILD_EMBEDDING_INPUT = 7650  # the graph has room for tokens and for embeddings (#18550, 2026-01)
 BUILD_MASK_F16 = 9350  # masks are built as f16 under flash attention (#23764, 2026-05)

@@ -233,7 +233,7 @@ def _weight_bytes(
 ) -> int:
     """Give the bytes of a weight in `layers` blocks, `skip` of which leave it unquantised."""
     if weight.stored_bytes is not None:
-        return _stored_bytes(weight, layer, ranks, width) * layers
+        return _stored_bytes(weight, layer, ranks, width, scheme) * layers
     rows, columns, copies = _rank_shape(weight, layer, ranks, vocab)
     plain = rows * columns * copies * width
     applies = scheme is not None and weight.linear and (weight.shard is Shard.EXPERT or not scheme.only_experts)
@@ -242,10 +242,13 @@ def _weight_bytes(
     return plain * skip + scheme.size(rows, columns, copies) * (layers - skip)
 
 
-def _stored_bytes(weight: Weight, layer: Layer | None, ranks: Ranks, width: int) -> int:
+def _stored_bytes(weight: Weight, layer: Layer | None, ranks: Ranks, width: int, scheme: Scheme | None) -> int:
     size = weight.stored_bytes or 0
     if weight.stored_dtype in _FLOATS:
-        size = weight.rows * width  # unquantised weights are loaded in the type of the activations
+        if scheme is not None and weight.linear:
+            size = scheme.size(1, weight.rows, 1)
+        else:
+            size = weight.rows * width  # unquantised weights are loaded in the type of the activations
     if weight.shard is Shard.EXPERT:
         return -(-size // (ranks.ep if ranks.ep > 1 else ranks.tp))
     if weight.shard is Shard.KV and layer is not None and layer.n_head_kv:
@@ -264,7 +267,8 @@ def rank_weights(model: Model, resolved: Resolved) -> list[int]:
         raise MissingFactError(f"{model.name}: the shapes of its weights are not known; give a folder with config.json")
     ranks = Ranks.of(model, resolved)
     stored = any(weight.stored_bytes is not None for weight in model.weights)
-    scheme = None if stored else scheme_of(model, resolved.settings.quantization)
+    # Stored bytes hold a checkpoint's own quantisation already; `--quantization` applies to unquantised ones at load.
+    scheme = None if stored and model.quantization_config else scheme_of(model, resolved.settings.quantization)
     width, vocab = resolved.dtype_bytes, model.n_vocab
     drafts = model.mtp_layers if resolved.settings.draft == "mtp" and resolved.settings.num_speculative_tokens else ()
     parts = stages(len(model.layers), resolved.settings.pipeline_parallel_size)
