@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
-from calculator.model import Layer, Model, Shard, Tensor, Weight
+from calculator.model import Layer, MalformedModelError, Model, Shard, Tensor, Weight
 
 _BLOCK = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
 _DRAFT = re.compile(r"(?:^|\.)mtp\.")
@@ -27,7 +27,7 @@ _SHARDS = (
         Shard.COLUMN,
     ),
 )
-_Totals = dict[tuple[Shard, str, bool], list[int]]
+_Totals = dict[tuple[str, Shard, str, bool], list[int]]
 _FLOATS = ("F32", "F16", "BF16", "F64")
 _SCALE = re.compile(r"scale|zero_point|qzeros|g_idx")
 
@@ -42,6 +42,8 @@ def with_tensors(model: Model, tensors: Iterable[Tensor]) -> Model:
     Replace a model's weights by shape with the stored ones, summed up by block, shard and type.
 
     Draft blocks (MTP) and an output head that is stored although it is tied are left out, as vLLM doesn't load them.
+
+    :raises MalformedModelError: a layer of the configuration has no stored weights
     """
     tensors = tuple(tensors)
     blocks: list[_Totals] = [defaultdict(lambda: [0, 0]) for _ in model.layers]
@@ -57,9 +59,17 @@ def with_tensors(model: Model, tensors: Iterable[Tensor]) -> Model:
         scale = _SCALE.search(tensor.name) is not None
         kind = f"{tensor.type} scale" if scale and tensor.type in _FLOATS else tensor.type
         shard = Shard.COLUMN if encoder else shard_of(tensor.name)
-        total = (outside if index is None else blocks[index])[shard, kind, _is_linear(tensor, shard, encoder)]
+        linear = _is_linear(tensor, shard, encoder)
+        where, name = (outside, _end(tensor.name, encoder)) if index is None else (blocks[index], "stored")
+        total = where[name, shard, kind, linear]
         total[0] += math.prod(tensor.shape)
         total[1] += tensor.size_bytes
+    missing = [index for index, block in enumerate(blocks) if not block]
+    if missing:
+        raise MalformedModelError(
+            f"{model.name}: the safetensors files hold no weights of layer {missing[0]}, config.json has "
+            f"{len(blocks)} layers; the download is incomplete or of another model"
+        )
     made: dict[tuple[int, tuple[Weight, ...]], Layer] = {}  # equal blocks stay one object, which keeps plans fast
     layers = []
     for layer, block in zip(model.layers, blocks, strict=True):
@@ -73,9 +83,16 @@ def with_tensors(model: Model, tensors: Iterable[Tensor]) -> Model:
 
 def _weights(totals: _Totals) -> tuple[Weight, ...]:
     return tuple(
-        Weight("stored", elements, 1, shard, linear=linear, stored_bytes=size, stored_dtype=kind)
-        for (shard, kind, linear), (elements, size) in totals.items()
+        Weight(name, elements, 1, shard, linear=linear, stored_bytes=size, stored_dtype=kind)
+        for (name, shard, kind, linear), (elements, size) in totals.items()
     )
+
+
+def _end(name: str, encoder: bool) -> str:
+    """Tell what the last pipeline stage keeps from what the first one does."""
+    if encoder:
+        return "stored"
+    return "lm_head" if "lm_head" in name else "norm" if re.search(r"norm\w*\.weight$", name) else "stored"
 
 
 def _is_linear(tensor: Tensor, shard: Shard, encoder: bool) -> bool:

@@ -245,10 +245,8 @@ def _weight_bytes(
 def _stored_bytes(weight: Weight, layer: Layer | None, ranks: Ranks, width: int, scheme: Scheme | None) -> int:
     size = weight.stored_bytes or 0
     if weight.stored_dtype in _FLOATS:
-        if scheme is not None and weight.linear:
-            size = scheme.size(1, weight.rows, 1)
-        else:
-            size = weight.rows * width  # unquantised weights are loaded in the type of the activations
+        # Unquantised weights are loaded in the type of the activations.
+        size = weight.rows * width if scheme is None or not weight.linear else scheme.size(1, weight.rows, 1)
     if weight.shard is Shard.EXPERT:
         return -(-size // (ranks.ep if ranks.ep > 1 else ranks.tp))
     if weight.shard is Shard.KV and layer is not None and layer.n_head_kv:

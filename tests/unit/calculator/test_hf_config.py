@@ -14,6 +14,8 @@ from calculator import catalog
 from calculator.hf_config import family_names, load_folder, model_from_config
 from calculator.model import CalculatorError, MalformedModelError, MissingFactError, Shard, UnknownArchitectureError
 from calculator.safetensors_header import read_folder, read_safetensors
+from calculator.vllm_settings import VllmSettings, resolve
+from calculator.vllm_weights import rank_weights
 
 LLAMA = dict(catalog.find("Llama-3.2-1B-Instruct").config)
 
@@ -160,6 +162,34 @@ def test_a_tied_head_and_draft_blocks_are_not_counted(tmp_path: Path) -> None:
     model = load_folder(tmp_path)
     stored = sum(weight.stored_bytes or 0 for weight in model.weights)
     assert stored == 2 * (128 * 64 + 64)
+
+
+def test_a_layer_without_stored_weights_is_told(tmp_path: Path) -> None:
+    write_safetensors(tmp_path / "model.safetensors", checkpoint(layers=1))
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    with pytest.raises(MalformedModelError, match="no weights of layer 1,"):
+        load_folder(tmp_path)
+
+
+def test_stored_weights_are_planned_in_the_type_they_are_loaded_in(tmp_path: Path) -> None:
+    """--dtype float32 doubles a BF16 checkpoint; --quantization fp8 halves its projections (and nothing else)."""
+    write_safetensors(tmp_path / "model.safetensors", checkpoint())
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    model = load_folder(tmp_path)
+    rotary, embedding = 512 * 16, 128 * 64
+    projections = 2 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 64 * 128)
+    norms = 5 * 64
+
+    def size(**flags: Any) -> int:
+        return rank_weights(model, resolve(VllmSettings(**flags), model, 1 << 30))[0]
+
+    elements = rotary + embedding + projections + norms
+    assert size() == 2 * elements
+    assert size(dtype="float32") == 4 * elements
+    scales = 4 * 2 * 3  # one of four bytes for each layer and kind of projection
+    assert size(quantization="fp8") == 2 * (elements - projections) + projections + scales
+    stages = rank_weights(model, resolve(VllmSettings(pipeline_parallel_size=2), model, 1 << 30))
+    assert stages == [projections + 2 * (rotary + embedding + 2 * 64), projections + 2 * (rotary + embedding + 3 * 64)]
 
 
 def test_a_folder_without_a_configuration_is_told(tmp_path: Path) -> None:
