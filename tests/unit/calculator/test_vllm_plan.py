@@ -16,6 +16,7 @@ from calculator.model import Attention, CalculatorError, Device, Fits, MemoryPla
 from calculator.sglang import SglangSettings, default_fraction, plan_sglang
 from calculator.vllm import heat_map, plan_vllm
 from calculator.vllm_kv import plan_kv
+from calculator.vllm_outcome import compute
 from calculator.vllm_settings import (
     VllmSettings,
     batch_defaults,
@@ -58,6 +59,24 @@ def test_the_cpu_back_end_is_planned_as_it_printed() -> None:
     assert found.host.fits is Fits.YES
     # 134,515,008 parameters (its model card) in four bytes, and the rotary table of 8192 x 64
     assert found.host.weights_bytes == 4 * (134_515_008 + 8192 * 64)
+
+
+def test_a_share_of_the_hosts_memory_leaves_what_the_cpu_back_end_printed() -> None:
+    """
+    vLLM 0.32.0 on a CPU, 1 December 2026, --gpu-memory-utilization 0.2: "Auto set (2.24/18.21) GiB for KV cache on
+    node 0, with 3.59 GiB requested memory for the worker. 1.35 GiB memory was consumed by non-kv usages."
+    """
+    flags = VllmSettings(
+        platform="cpu",
+        dtype="float32",
+        max_model_len=2048,
+        max_num_seqs=16,
+        enforce_eager=True,
+        gpu_memory_utilization=0.2,
+    )
+    host = Device("host", int(3.59 / 0.2 * GIB))
+    found = compute(catalog.load("SmolLM2-135M-Instruct"), flags, [], host, None)
+    assert found.available.low <= 2.24 * GIB <= found.available.high
 
 
 def test_utilization_defaults_by_version() -> None:
