@@ -40,23 +40,28 @@ class _Life:
     epoch: Epoch
     restart_marker: str | None = None
     counters: dict[str, float] = field(default_factory=dict)
+    stopped: bool = False  # it was seen to have ended
 
 
-def engine_id_of(kind: str, url: str) -> str:
-    """`vllm-8000` for a loopback address, `vllm-10.0.0.7-8000` for any other."""
+def engine_id_of(kind: str, url: str, model: str | None = None) -> str:
+    """`vllm-8000` for a loopback address, `vllm-10.0.0.7-8000` for any other; `llama.cpp-8080-tiny` for one model."""
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     host = parts.hostname or ""
     loopback = host in ("localhost", "::1") or host.startswith("127.")
     path = re.sub(r"[^A-Za-z0-9]+", "-", parts.path).strip("-")
+    slug = re.sub(r"[^A-Za-z0-9._-]", "-", model.replace("/", "--")) if model else ""
     words = [kind, *([] if loopback else [host.replace(":", "_")]), str(port), *([path] if path else [])]
+    words += [slug] if slug else []
     return "-".join(words)
 
 
 def short_model_name(model_id: str | None) -> str | None:
-    """The last part of a path or repository name, without a model file's suffix."""
+    """The last part of a path or repository name, without a model file's suffix; each of several, comma-separated."""
     if not model_id:
         return None
+    if ", " in model_id:
+        return ", ".join(filter(None, map(short_model_name, model_id.split(", "))))
     name = model_id.rstrip("/").replace("\\", "/").rsplit("/", 1)[-1]
     return re.sub(r"\.(gguf|safetensors|bin)$", "", name, flags=re.IGNORECASE)
 
@@ -94,14 +99,16 @@ class Registry:
         self, endpoint: Endpoint, adapter: Adapter, identity: Identity, ts: datetime
     ) -> tuple[Attached, list[Row]]:
         """Say who answers at `endpoint`. Opens an epoch where it is a new life; returns rows to store."""
-        engine_id = engine_id_of(identity.kind, endpoint.url)
+        engine_id = engine_id_of(identity.kind, endpoint.url, endpoint.model)
         with self._lock:
             life = self._lives.get(engine_id)
             facts = _facts(endpoint, identity)
             if facts["model_id"] is None and endpoint.name is None and life is not None:
                 label = life.engine.label  # while it loads it is still known by what it served before
             else:
-                label = self._label(engine_id, endpoint, adapter, facts["model_id"])
+                router = identity.facts.get("role") == "router"
+                title = f"{adapter.title} router" if router else adapter.title
+                label = self._label(engine_id, endpoint, title, facts["model_id"])
             engine = Engine(
                 host=self._host,
                 engine_id=engine_id,
@@ -119,12 +126,15 @@ class Registry:
                 rows += [epoch, _event(epoch, ts, "started", _started_text(label, epoch))]
                 life = self._lives[engine_id] = _Life(engine, epoch)
             elif not _same_process(life.epoch, endpoint):
-                rows += self._reopen(life, endpoint, facts, ts, "its process is another one")
+                rows += self._reopen(life, endpoint, facts, ts, "restarted: its process is another one")
+            elif life.stopped and endpoint.process_start is None:
+                rows += self._reopen(life, endpoint, facts, ts, "restarted: it had stopped")
             elif self._booted is not None and life.epoch.first_seen < self._booted:
-                rows += self._reopen(life, replace(endpoint, process_start=None), facts, ts, "this host has restarted")
+                begun = replace(endpoint, process_start=None)
+                rows += self._reopen(life, begun, facts, ts, "restarted: this host has restarted")
             elif _settled(identity) and (changes := _changes(life.epoch, facts)):
                 rows += self._reconfigure(life, endpoint, facts, changes, ts)
-            life.engine = engine
+            life.engine, life.stopped = engine, False
             return Attached(engine, life.epoch, endpoint, adapter), rows
 
     def observe(self, attached: Attached, reading: EngineReading, ts: datetime) -> tuple[Attached, list[Row]]:
@@ -148,8 +158,8 @@ class Registry:
                 rows = self._reopen(life, endpoint, facts, ts, reason)
             if reading.restart_marker is not None:
                 life.restart_marker = reading.restart_marker
-            if counters:
-                life.counters = {name: value for name, value in counters.items() if value is not None}
+            life.counters |= {name: value for name, value in counters.items() if value is not None}
+            life.stopped = reading.state == EngineState.STOPPED
             return replace(attached, epoch=life.epoch, engine=life.engine), rows
 
     def _open(self, engine_id: str, endpoint: Endpoint, facts: dict[str, Any], ts: datetime) -> Epoch:
@@ -172,7 +182,7 @@ class Registry:
         epoch = self._open(life.engine.engine_id, endpoint, facts, ts)
         life.epoch, life.counters, life.restart_marker = epoch, {}, None
         changes = _changes(before, facts)
-        text = f"{life.engine.label} restarted: {reason}"
+        text = f"{life.engine.label} {reason}"
         if changes:
             text += "; " + _changes_text(changes)
         details = {"reason": reason, "changes": changes, "previous_epoch": before.epoch_id}
@@ -187,13 +197,13 @@ class Registry:
             life.epoch = replace(before, **facts)
             return [life.epoch]
         epoch = self._open(life.engine.engine_id, replace(endpoint, process_start=None), facts, ts)
-        life.epoch = epoch
+        life.epoch, life.counters, life.restart_marker = epoch, {}, None
         text = f"{life.engine.label} serves something else: {_changes_text(changes)}"
         details = {"changes": changes, "previous_epoch": before.epoch_id}
         return [epoch, _event(epoch, ts, "configuration_changed", text, details)]
 
-    def _label(self, engine_id: str, endpoint: Endpoint, adapter: Adapter, model_id: str | None) -> str:
-        base = endpoint.name or " · ".join(x for x in (adapter.title, short_model_name(model_id)) if x)
+    def _label(self, engine_id: str, endpoint: Endpoint, title: str, model_id: str | None) -> str:
+        base = endpoint.name or " · ".join(x for x in (title, short_model_name(model_id)) if x)
         taken = {life.engine.label for other, life in self._lives.items() if other != engine_id}
         if base not in taken:
             return base
@@ -238,11 +248,11 @@ def _same_process(epoch: Epoch, endpoint: Endpoint) -> bool:
 def _restart_reason(life: _Life, reading: EngineReading, counters: Mapping[str, float | None]) -> str | None:
     marker = reading.restart_marker
     if marker is not None and life.restart_marker is not None and marker != life.restart_marker:
-        return "its start marker changed"
+        return reading.marker_change
     for name, value in counters.items():
         before = life.counters.get(name)
         if value is not None and before is not None and value < before:
-            return f"{name} went back from {before:g} to {value:g}"
+            return f"restarted: {name} went back from {before:g} to {value:g}"
     return None
 
 

@@ -22,11 +22,12 @@ def all_absent(offer: Offer, reason: str, remedy: str | None = None) -> dict[str
     return {quantity.name: Absence(offer, reason, remedy) for quantity in QUANTITIES}
 
 
-def not_found(*names: str) -> Absence:
-    """A quantity that this engine is known to tell, under none of its known `names` in this answer."""
+def not_found(*names: str, condition: str | None = None) -> Absence:
+    """A quantity that this engine is known to tell (`condition`: when), under none of its known `names` here."""
     which = names[0] if len(names) == 1 else f"none of {', '.join(names)}"
     verb = "was expected and is not" if len(names) == 1 else "is"
-    return Absence(Offer.UNKNOWN, f"{which} {verb} among what this version tells; it may name it otherwise.")
+    when = f" It is told {condition}." if condition else ""
+    return Absence(Offer.UNKNOWN, f"{which} {verb} among what this version tells; it may name it otherwise.{when}")
 
 
 def declared_absences(offers: Mapping[str, Offered | Absence]) -> dict[str, Absence]:

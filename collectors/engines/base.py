@@ -113,6 +113,7 @@ class EngineReading:
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
     absences: Mapping[str, Absence] = field(default_factory=dict)
     restart_marker: str | None = None  # a value that is constant for one life of the process
+    marker_change: str = "restarted: its start marker changed"  # what a change of it means, for a person
     memory: Mapping[str, Reading] = field(default_factory=dict)
 
 
