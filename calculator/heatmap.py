@@ -1,7 +1,8 @@
 """
-Which combinations of context length and concurrent users fit: a planner asked once for each pair.
+Which combinations of context length and concurrent users fit: a planner asked along the edges of the answer.
 
-The planner decides; this file only asks it, and says of each cell what it answered.
+The planner decides; this file only asks it. A longer context or one more user never needs less memory, so it is
+enough to find, for each number of users, where "fits" and "may fit" end.
 """
 
 from __future__ import annotations
@@ -16,31 +17,42 @@ Planner = Callable[[int, int], MemoryPlan]  # (context tokens of one user, users
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One pair: `fits`, and how many bytes are free or missing on the tightest place (negative: missing)."""
+    """One pair and its answer."""
 
     context_tokens: int
     users: int
     fits: Fits
-    spare_bytes: int | None  # by the upper bounds; None where no capacity is stated
 
 
 def heat_map(planner: Planner, contexts: Sequence[int], users: Sequence[int]) -> tuple[Cell, ...]:
     """
-    The cells of all pairs, row by row in the order given.
+    The cells of all pairs, row by row; both axes are taken in rising order.
 
-    Whatever the planner raises goes through. Where an engine takes its memory up front (vLLM) a pair fits when
-    the cache holds that many requests of that length at once, so `planner` is asked for exactly that.
+    Asks `planner` about as often as there are rows and columns together, not once a cell. Whatever it raises goes
+    through.
     """
-    return tuple(_cell(planner(context, count), context, count) for count in users for context in contexts)
+    asked: dict[tuple[int, int], Fits] = {}
+    lengths = sorted(set(contexts))
 
+    def ask(place: int, count: int) -> Fits:
+        key = lengths[place], count
+        if key not in asked:
+            asked[key] = fits_together(planner(*key), count)
+        return asked[key]
 
-def _cell(plan: MemoryPlan, context_tokens: int, users: int) -> Cell:
-    places = [place for place in (*plan.devices, plan.host) if place.capacity_bytes is not None]
-    spare = min(
-        (place.capacity_bytes - place.total_bytes.high for place in places if place.capacity_bytes is not None),
-        default=None,
-    )
-    return Cell(context_tokens, users, fits_together(plan, users), spare)
+    cells: list[Cell] = []
+    sure, possible = len(lengths), len(lengths)  # how many of the lengths fit, and how many may
+    for count in sorted(set(users)):
+        while possible and ask(possible - 1, count) == Fits.NO:
+            possible -= 1
+        sure = min(sure, possible)
+        while sure and ask(sure - 1, count) != Fits.YES:
+            sure -= 1
+        cells += [
+            Cell(length, count, Fits.YES if n < sure else Fits.MAYBE if n < possible else Fits.NO)
+            for n, length in enumerate(lengths)
+        ]
+    return tuple(cells)
 
 
 def fits_together(plan: MemoryPlan, users: int = 1) -> Fits:
@@ -55,11 +67,3 @@ def fits_together(plan: MemoryPlan, users: int = 1) -> Fits:
     if plan.max_concurrency is not None and plan.max_concurrency < users:
         return Fits.NO
     return Fits.MAYBE if Fits.MAYBE in answers else Fits.YES
-
-
-def steps(low: int, high: int, count: int) -> list[int]:
-    """About `count` whole numbers from `low` to `high`, each a like multiple of the one before, without doubles."""
-    if count < 2 or low >= high:
-        return [high]
-    factor = (high / low) ** (1 / (count - 1))
-    return sorted({round(low * factor**place) for place in range(count)} | {low, high})

@@ -131,17 +131,19 @@ def plan(
     host: Device | None = None,
     *,
     draft: Model | None = None,
+    remedies: bool = True,
 ) -> MemoryPlan:
     """
     The memory plan of one model on one engine; the type of the settings says which.
 
-    Raises `CalculatorError` where a fact that a rule needs is not known, or the engine refuses the settings.
+    Without `remedies` llama.cpp's are not looked for, which saves planning each of them. Raises `CalculatorError`
+    where a fact that a rule needs is not known, or the engine refuses the settings.
     """
     match settings:
         case VllmSettings():
             return plan_vllm(model, settings, devices, host, draft=draft)
         case LlamaCppSettings():
-            return plan_llamacpp(model, settings, devices, host, draft=draft)
+            return plan_llamacpp(model, settings, devices, host, draft=draft, remedies=remedies)
         case SglangSettings():
             return plan_sglang(model, settings, devices, host)
 

@@ -19,6 +19,11 @@ st.html(
     '<p class="er-note">Will it fit, for how many users, and on which engine?</p></div>'
 )
 
+if ignored := memory_inputs.read_link():
+    st.warning(
+        f"**The link's {', '.join(ignored)} was ignored:** there is no such choice. Choose below.",
+        icon=":material/link_off:",
+    )
 now = datetime.now(UTC).replace(microsecond=0)
 problem: StoreError | None = None
 scores: data.Records = []
@@ -91,11 +96,11 @@ for title, column in (("vLLM", left), ("llama.cpp", right)):
         try:
             if title == "vLLM":
                 flags, weights = memory_inputs.draw_vllm(len(machine.devices))
-                answers[title] = memory_plan.answer_vllm(model, choice.reference, flags, weights, load, machine)
+                answers[title] = memory_plan.answer_vllm(model, choice.served, flags, weights, load, machine)
             else:
                 flags, quant = memory_inputs.draw_llamacpp(has_file=has_file, has_devices=bool(machine.devices))
                 answers[title] = memory_plan.answer_llamacpp(
-                    model, choice.reference, flags, quant, load, machine, may_read
+                    model, choice.served, flags, quant, load, machine, may_read
                 )
         except CalculatorError as error:
             problems[title] = error

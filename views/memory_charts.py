@@ -19,6 +19,7 @@ from calculator.document import PART_TITLES, PARTS, part_of
 from calculator.heatmap import Cell
 from calculator.model import DevicePlan, Fits, MemoryPlan
 from views import formatting
+from views.memory_inputs import context_words
 from views.palette import NEUTRAL
 
 GIB = 2**30
@@ -65,8 +66,15 @@ def _tip(part: str, value_bytes: int) -> str:
     return f"{PART_TITLES[part]}: {formatting.size(value_bytes)} ({formatting.count(value_bytes)} bytes)"
 
 
+def axis_end_bytes(plan: MemoryPlan) -> int:
+    """How far the axis has to reach: every bar and the devices' limits, the host's where it is all there is."""
+    limited = plan.devices or (plan.host,)
+    ends = [place.total_bytes.high for place in places_of(plan)]
+    return max([*ends, *(place.capacity_bytes or 0 for place in limited)])
+
+
 def limit_rows(plan: MemoryPlan) -> pd.DataFrame:
-    """What each place can hold, in GiB: `place capacity tip`."""
+    """What each place can hold, in GiB: `place capacity tip`. A host beyond the axis is not drawn."""
     rows = [
         (place.name, place.capacity_bytes / GIB, f"{place.name} holds {formatting.size(place.capacity_bytes)}")
         for place in places_of(plan)
@@ -82,7 +90,7 @@ def bar_spec(places: tuple[str, ...], top_gib: float) -> dict[str, Any]:
     color = alt.Color(
         "part:N",
         scale=alt.Scale(domain=list(_SHORT.values())),
-        legend=alt.Legend(title=None, orient="bottom", columns=5, symbolType="square"),
+        legend=alt.Legend(title=None, orient="bottom", columns=3, symbolType="square"),
     )
     bars = (
         alt.Chart(alt.NamedData("parts"))
@@ -98,7 +106,7 @@ def bar_spec(places: tuple[str, ...], top_gib: float) -> dict[str, Any]:
     )
     limits = (
         alt.Chart(alt.NamedData("limits"))
-        .mark_tick(thickness=3, height={"band": 0.95}, color=NEUTRAL)
+        .mark_tick(thickness=3, height={"band": 0.95}, color=NEUTRAL, clip=True)
         .encode(y=y, x="capacity:Q", tooltip=[alt.Tooltip("tip:N", title="limit")])
     )
     return _plain(alt.layer(bars, limits).properties(height=alt.Step(BAR_HEIGHT)))
@@ -117,27 +125,19 @@ def bar_alt(plan: MemoryPlan) -> str:
 
 
 def heat_rows(cells: Sequence[Cell]) -> pd.DataFrame:
-    """One row a cell, ready to draw: words for the axes, the answer, and what is spare or missing."""
+    """One row a cell, ready to draw: words for the axes, and the answer as word and mark."""
     return pd.DataFrame(
         [
             {
-                "context": formatting.tokens(cell.context_tokens),
+                "context": context_words(cell.context_tokens),
                 "users": formatting.count(cell.users),
                 "fits": FITS_WORDS[cell.fits],
                 "mark": FITS_SHAPES[cell.fits],
-                "tip": _spare(cell),
             }
             for cell in cells
         ],
-        columns=["context", "users", "fits", "mark", "tip"],
+        columns=["context", "users", "fits", "mark"],
     )
-
-
-def _spare(cell: Cell) -> str:
-    if cell.spare_bytes is None:
-        return "no capacity is stated"
-    word = "spare" if cell.spare_bytes >= 0 else "missing at most"
-    return f"{formatting.size(abs(cell.spare_bytes))} {word}, on the fullest place"
 
 
 @lru_cache(maxsize=64)
@@ -147,8 +147,13 @@ def heat_spec(contexts: tuple[str, ...], users: tuple[str, ...]) -> dict[str, An
 
     The answers differ by colour and by a mark in the cell, so that colour is not needed to read it.
     """
-    x = alt.X("context:N", sort=list(contexts), title="tokens a user (context)", axis=alt.Axis(labelAngle=-45))
-    y = alt.Y("users:N", sort=list(reversed(users)), title="users at once")
+    x = alt.X(
+        "context:N",
+        sort=list(contexts),
+        title="tokens a user (context)",
+        axis=alt.Axis(labelAngle=0, labelOverlap=True),
+    )
+    y = alt.Y("users:N", sort=list(reversed(users)), title="users at once", axis=alt.Axis(labelOverlap=False))
     cells = alt.Chart(alt.NamedData("cells"))
     words = [FITS_WORDS[answer] for answer in FITS_COLOURS]
     squares = cells.mark_rect(cornerRadius=2, stroke=None).encode(
@@ -164,7 +169,6 @@ def heat_spec(contexts: tuple[str, ...], users: tuple[str, ...]) -> dict[str, An
             alt.Tooltip("context:N", title="context"),
             alt.Tooltip("users:N", title="users"),
             alt.Tooltip("fits:N", title="answer"),
-            alt.Tooltip("tip:N", title="memory"),
         ],
     )
     marks = cells.mark_text(fontSize=10, color=NEUTRAL).encode(x=x, y=y, text="mark:N")

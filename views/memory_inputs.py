@@ -20,14 +20,19 @@ from calculator.model import CalculatorError, Device
 from views import data, formatting
 
 THIS_HOST = "this host"
+DEFAULT_DEVICE = "rtx-4090"
 CONTEXTS = [
-    1024, 2048, 4096, 8192, 12288, 16384, 24576, 32768, 49152, 65536, 98304, 131072, 196608, 262144, 524288, 1048576,
+    512, 1024, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 40960, 49152, 65536, 98304, 131072, 196608,
+    262144, 524288, 1048576,
 ]  # fmt: skip
 USERS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512]
 LENGTHS = ("exponential", "uniform", "all alike")
 VLLM_WEIGHTS = ("as published", "fp8", "awq", "gptq", "nvfp4", "mxfp4")
 VLLM_KV = ("auto", "fp8")
-LLAMACPP_QUANTS = ("Q4_K_M", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_S", "Q3_K_M", "Q2_K", "IQ4_XS", "BF16", "F16")
+LLAMACPP_QUANTS = (
+    "Q4_K_M", "Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q4_K_S", "Q4_0", "IQ4_XS", "Q3_K_L", "Q3_K_M", "Q3_K_S", "Q2_K",
+    "MXFP4_MOE", "BF16", "F16",
+)  # fmt: skip
 LLAMACPP_KV = ("f16", "q8_0", "q4_0", "bf16")
 MOST_FLAGS = 2000
 
@@ -51,6 +56,33 @@ class Load:
     lengths: str
 
 
+def read_link() -> list[str]:
+    """
+    Take up device keys that a link carries in place of titles, and name the values of a link that mean nothing.
+
+    A widget drops such a value silently; this is asked before the widgets are drawn.
+    """
+    titles = {kind.key: kind.title for kind in PRESETS}
+    given = st.query_params.get("device")
+    if given in titles and "device" not in st.session_state:
+        st.session_state["device"] = given
+    valid: dict[str, set[str]] = {
+        "device": {THIS_HOST, *titles, *titles.values()},
+        "context": {context_words(length) for length in CONTEXTS},
+        "users": {str(count) for count in USERS},
+        "lengths": set(LENGTHS),
+        "vllm_weights": set(VLLM_WEIGHTS),
+        "vllm_kv": set(VLLM_KV),
+        "llamacpp_quant": set(LLAMACPP_QUANTS),
+        "llamacpp_kv": set(LLAMACPP_KV),
+    }
+    return [
+        f"{name}={st.query_params[name]}"
+        for name, values in valid.items()
+        if name in st.query_params and st.query_params[name] not in values
+    ]
+
+
 def draw_machine(records: Sequence[data.Records]) -> Machine:
     """
     Device, count and host memory in one row. `records`: devices and host samples of the store, newest last.
@@ -62,7 +94,7 @@ def draw_machine(records: Sequence[data.Records]) -> Machine:
     key = st.selectbox(
         "Device",
         keys,
-        index=keys.index("rtx-4090"),
+        index=0 if "device" in st.session_state else keys.index(DEFAULT_DEVICE),
         key="device",
         bind="query-params",
         format_func=lambda name: titles.get(name, name),
@@ -80,6 +112,11 @@ def draw_machine(records: Sequence[data.Records]) -> Machine:
     if chosen.capacity_bytes is None:
         return Machine((), host, chosen.source)
     return Machine(tuple(chosen.device(number) for number in range(int(count))), host, chosen.source)
+
+
+def context_words(tokens: int) -> str:
+    """A context length as people name it: 32768 is 32k. Binary, unlike counts of tokens."""
+    return f"{tokens // 1024}k" if tokens >= 1024 and tokens % 1024 == 0 else formatting.count(tokens)
 
 
 def this_host(devices: data.Records, host_samples: data.Records) -> Machine:
@@ -109,7 +146,7 @@ def draw_load() -> Load:
         "Context: tokens a user may need",
         CONTEXTS,
         value=8192,
-        format_func=formatting.tokens,
+        format_func=context_words,
         key="context",
         bind="query-params",
         width=320,

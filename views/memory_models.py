@@ -33,6 +33,7 @@ class Choice:
     key: str
     title: str
     reference: str
+    served: str  # what an engine's own command line would name
 
 
 def choices(scores: Sequence[Row]) -> dict[str, Choice]:
@@ -46,7 +47,7 @@ def _of_engines(scores: Sequence[Row]) -> Iterator[Choice]:
         file = row.get("model_file")
         if file:
             title = f"{row.get('label') or engine_id} (on this host)"
-            yield Choice(f"{ENGINE_PREFIX}{engine_id}", title, str(file))
+            yield Choice(f"{ENGINE_PREFIX}{engine_id}", title, str(file), str(file))
 
 
 def newest_by_engine(scores: Sequence[Row]) -> dict[str, Row]:
@@ -66,7 +67,7 @@ def _of_folders(folders: Iterable[Path]) -> Iterator[Choice]:
             seen += 1
             if seen > MOST_FILES:
                 return
-            yield Choice(str(path), f"{path.relative_to(root)} (in {root.name})", str(path))
+            yield Choice(str(path), f"{path.relative_to(root)} (in {root.name})", str(path), str(path))
 
 
 def _model_files(root: Path) -> Iterator[Path]:
@@ -86,7 +87,7 @@ def _model_files(root: Path) -> Iterator[Path]:
 
 def _of_catalogue() -> Iterator[Choice]:
     for entry in catalog.entries():
-        yield Choice(entry.name, entry.name, entry.name)
+        yield Choice(entry.name, entry.name, entry.name, entry.repo)
 
 
 def allowed(scores: Sequence[Row]) -> Allowed:
@@ -119,4 +120,4 @@ def typed(text: str) -> Choice:
     """A choice for what a person typed instead of choosing. Raises `CalculatorError` for nothing."""
     if not text.strip():
         raise CalculatorError("no model is named: choose one, or type a Hugging Face id")
-    return Choice(text.strip(), text.strip(), text.strip())
+    return Choice(*[text.strip()] * 4)

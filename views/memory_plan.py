@@ -13,11 +13,12 @@ import streamlit as st
 from calculator import llamacpp_settings, vllm, vllm_settings
 from calculator.document import PART_TITLES, PARTS, part_of
 from calculator.heatmap import Cell, fits_together, heat_map
+from calculator.llamacpp import with_mix
 from calculator.model import CalculatorError, Fits, MemoryPlan, Model
 from calculator.plan import Settings, in_format, plan, settings_of, with_files
 from calculator.references import Allowed
 from views import formatting, memory_charts
-from views.memory_inputs import CONTEXTS, USERS, Load, Machine
+from views.memory_inputs import CONTEXTS, USERS, Load, Machine, context_words
 
 TITLES = {"vllm": "vLLM", "llama.cpp": "llama.cpp"}
 _TONES = {Fits.YES: "good", Fits.MAYBE: "warn", Fits.NO: "bad"}
@@ -75,14 +76,20 @@ def answer_llamacpp(
     `quant` is the GGUF quantisation to estimate where no file decides it.
     """
     if quant is not None:
-        model = replace(model, quantization=quant)
+        model = _mixed(f"{model.source}|{model.name}", quant, model)
     arguments = ["-c", str(load.context_tokens * load.users), "-np", str(load.users), *flags]
     settings, draft = with_files(settings_of("llama.cpp", arguments, None, machine.devices), may_read)
     made = plan(model, settings, machine.devices, machine.host, draft=draft)
     if not isinstance(settings, llamacpp_settings.LlamaCppSettings):
         raise CalculatorError("these are not llama.cpp's settings")
-    path = name if quant is None else f"{name}-{quant}.gguf"
+    path = name if quant is None else f"{name.rpartition('/')[2]}-{quant}.gguf"
     return Answer(made, model, settings, llamacpp_settings.command(settings, path), load, machine)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _mixed(key: str, quant: str, _model: Model) -> Model:
+    """The model with the tensors of a quantisation mix; `key` tells models apart."""
+    return with_mix(_model, quant)
 
 
 def cells_of(answer: Answer) -> tuple[Cell, ...]:
@@ -94,7 +101,7 @@ def cells_of(answer: Answer) -> tuple[Cell, ...]:
         longest = replace(settings, max_model_len=max(contexts))
         rows = vllm.heat_map(answer.model, longest, devices, contexts, USERS, host)
         return tuple(
-            Cell(length, users, fits, None)
+            Cell(length, users, fits)
             for users, row in zip(USERS, rows, strict=True)
             for length, fits in zip(contexts, row, strict=True)
         )
@@ -104,7 +111,7 @@ def cells_of(answer: Answer) -> tuple[Cell, ...]:
 
     def with_load(context: int, users: int) -> MemoryPlan:
         changed = replace(template, context=context * users, parallel=users)
-        return plan(answer.model, changed, devices, host)
+        return plan(answer.model, changed, devices, host, remedies=False)
 
     return heat_map(with_load, contexts, USERS)
 
@@ -126,7 +133,7 @@ def draw_heat_map(title: str, found: Answer) -> None:
         st.warning(str(error))
         return
     chosen = pd.DataFrame(
-        [{"context": formatting.tokens(found.load.context_tokens), "users": formatting.count(found.load.users)}]
+        [{"context": context_words(found.load.context_tokens), "users": formatting.count(found.load.users)}]
     )
     frame = memory_charts.heat_rows(cells)
     if found.load.context_tokens not in {cell.context_tokens for cell in cells}:
@@ -164,25 +171,46 @@ def _headline(found: Answer) -> str:
 def sentence(found: Answer) -> str:
     """What the plan means for the users that were asked for."""
     made, load = found.plan, found.load
-    parts = []
-    for place in (*made.devices, made.host):
-        if place.capacity_bytes is not None and place.total_bytes.high > place.capacity_bytes:
-            over = place.total_bytes.high - place.capacity_bytes
-            least = place.total_bytes.low - place.capacity_bytes
-            parts.append(f"{place.name} is short by {'' if least > 0 else 'up to '}{formatting.size(over)}")
-    if made.kv_capacity_tokens is not None:
+    parts = _shortages(made)
+    if made.kv_capacity_tokens:
         parts.append(f"the KV cache holds {formatting.count(made.kv_capacity_tokens)} tokens")
-    if made.max_concurrency is not None:
-        many = formatting.number(made.max_concurrency, 3)
-        of = formatting.tokens(load.context_tokens)
-        parts.append(f"{many} requests of {of} tokens at once")
-        if made.engine == "vllm" and made.max_concurrency < load.users and Fits.NO not in _places(made):
-            parts.append(f"with {load.users} users the others wait, or all keep to shorter requests")
+    if made.max_concurrency:
+        many, of = formatting.number(made.max_concurrency, 3), context_words(load.context_tokens)
+        parts.append(f"that is {many} requests of {of} at once")
+        starts = Fits.NO not in [place.fits for place in (*made.devices, made.host)]
+        if starts and made.max_concurrency < load.users:
+            parts.append(f"it starts, but of {load.users} such users the others wait")
     return "; ".join(parts)
 
 
-def _places(made: MemoryPlan) -> list[Fits]:
-    return [place.fits for place in (*made.devices, made.host) if place.fits is not None]
+def _shortages(made: MemoryPlan) -> list[str]:
+    """Which places are too small, by how much; devices together where there are several."""
+    short = [
+        (place, place.total_bytes.high - place.capacity_bytes, place.total_bytes.low > place.capacity_bytes)
+        for place in (*made.devices, made.host)
+        if place.capacity_bytes is not None and place.total_bytes.high > place.capacity_bytes
+    ]
+    if len(short) > 2:
+        most = formatting.size(max(over for _, over, _ in short))
+        surely = all(sure for _, _, sure in short)
+        return [f"{len(short)} of {len(made.devices) + 1} places {'are' if surely else 'may be'} short by up to {most}"]
+    return [
+        f"{place.name} {'is' if sure else 'may be'} short by {formatting.size(over)}" for place, over, sure in short
+    ]
+
+
+def smaller_loads(found: Answer) -> list[str]:
+    """What would fit for sure with everything else as it is: fewer users, or a shorter context. By planning again."""
+    cells = [cell for cell in _cells(found) if cell.fits == Fits.YES]
+    load = found.load
+    users = max((c.users for c in cells if c.context_tokens == load.context_tokens), default=None)
+    context = max((c.context_tokens for c in cells if c.users == load.users), default=None)
+    texts = []
+    if users is not None and users < load.users:
+        texts.append(f"{users} {'user' if users == 1 else 'users'} with {context_words(load.context_tokens)} each")
+    if context is not None and context < load.context_tokens:
+        texts.append(f"{load.users} users with {context_words(context)} each")
+    return texts
 
 
 def _draw_bars(title: str, found: Answer, top_gib: float) -> None:
@@ -203,19 +231,17 @@ def _draw_bars(title: str, found: Answer, top_gib: float) -> None:
 
 
 def _draw_remedies(found: Answer) -> None:
-    if found.plan.remedies:
-        listed = "".join(f"<li><code>{escape(remedy)}</code></li>" for remedy in found.plan.remedies)
-        st.html(f'<p class="er-note">Any one of these makes it fit:</p><ul class="er-remedies">{listed}</ul>')
+    if found.fits == Fits.YES:
+        return
+    flags = [f"<code>{escape(remedy)}</code>" for remedy in found.plan.remedies]
+    listed = "".join(f"<li>{text}</li>" for text in (*flags, *map(escape, smaller_loads(found))))
+    if listed:
+        st.html(f'<p class="er-note">Any one of these would fit:</p><ul class="er-remedies">{listed}</ul>')
 
 
 def top_of(answers: Sequence[Answer]) -> float:
     """Where the axis of all bars ends, in GiB: the same for both engines, so that lengths can be compared."""
-    ends = [
-        max(place.total_bytes.high, place.capacity_bytes or 0)
-        for found in answers
-        for place in memory_charts.places_of(found.plan)
-    ]
-    largest = max(ends, default=0) / memory_charts.GIB
+    largest = max((memory_charts.axis_end_bytes(found.plan) for found in answers), default=0) / memory_charts.GIB
     return float(f"{max(largest, 0.001) * 1.04:.3g}")
 
 

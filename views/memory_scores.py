@@ -43,7 +43,9 @@ def amount(value: float | None, unit: str) -> str:
     """A figure in the unit of its row: bytes in binary units, anything else counted."""
     if not formatting.known(value):
         return formatting.MISSING
-    return formatting.size(value) if unit == "bytes" else f"{formatting.number(value, 6)} {unit}"
+    if value is None or unit == "bytes":
+        return formatting.size(value)
+    return f"{formatting.count(value) if value == round(value) else formatting.number(value, 4)} {unit}"
 
 
 def amounts(low: float | None, high: float | None, unit: str) -> str:
@@ -69,8 +71,9 @@ def summary(rows: Sequence[Row]) -> str:
         return ""
     close = sum(value <= 0.05 for value in errors)
     return (
-        f"{len(errors)} comparisons: {close} within 5 %, half of them within {errors[len(errors) // 2] * 100:.1f} %, "
-        f"the largest error is {errors[-1] * 100:.0f} %."
+        f"{len(errors)} comparisons, {close} of them within 5 %. Median error "
+        f"{errors[len(errors) // 2] * 100:.1f} %, largest {errors[-1] * 100:.1f} %. A measurement inside a predicted "
+        "range counts as no error."
     )
 
 
