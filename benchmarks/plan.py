@@ -9,13 +9,16 @@ Budgets: a plan under 1 ms, a heat map under 100 ms.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 from benchmarks.scrape import cpu_seconds
 from calculator import catalog
+from calculator.heatmap import heat_map
 from calculator.llamacpp import plan_llamacpp
 from calculator.llamacpp_settings import LlamaCppSettings
-from calculator.model import Device
-from calculator.vllm import heat_map, plan_vllm
+from calculator.model import Device, MemoryPlan, Model
+from calculator.vllm import heat_map as vllm_map
+from calculator.vllm import plan_vllm
 from calculator.vllm_settings import VllmSettings
 
 GIB = 1 << 30
@@ -24,6 +27,7 @@ MODELS = ("Llama-3.1-8B-Instruct", "gpt-oss-20b", "gemma-3-27b-it", "Qwen3.6-27B
 LENGTHS = [1024 * (index + 1) for index in range(20)]
 USERS = [4 * (index + 1) for index in range(20)]
 HOST = Device("host", 512 * GIB)
+DEVICES = [Device(f"gpu{index}", 80 * GIB) for index in range(8)]
 
 
 def main() -> int:
@@ -49,8 +53,15 @@ def main() -> int:
                 ),
             ]
             if label == "fits":
-                seconds = cpu_seconds(lambda v=vllm, d=devices, m=model: heat_map(m, v, d, LENGTHS, USERS), 5)
+
+                def llama_pair(length: int, users: int, m: Model = model) -> MemoryPlan:
+                    changed = LlamaCppSettings(context=length * users, parallel=users)
+                    return plan_llamacpp(m, changed, DEVICES, HOST, remedies=False)
+
+                seconds = cpu_seconds(lambda v=vllm, m=model: vllm_map(m, v, DEVICES, LENGTHS, USERS), 5)
                 rows.append(("vLLM, heat map 20 x 20", seconds, MAP_BUDGET_MS))
+                seconds = cpu_seconds(lambda p=llama_pair: heat_map(p, LENGTHS, USERS), 1, 3)
+                rows.append(("llama.cpp, heat map 20 x 20", seconds, MAP_BUDGET_MS))
             for what, spent, budget in rows:
                 over = spent * 1000 > budget
                 missed += over

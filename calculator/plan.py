@@ -136,12 +136,12 @@ def plan(
     """
     The memory plan of one model on one engine; the type of the settings says which.
 
-    Without `remedies` llama.cpp's are not looked for, which saves planning each of them. Raises `CalculatorError`
+    Without `remedies` none are looked for, which saves planning each of them. Raises `CalculatorError`
     where a fact that a rule needs is not known, or the engine refuses the settings.
     """
     match settings:
         case VllmSettings():
-            return plan_vllm(model, settings, devices, host, draft=draft)
+            return plan_vllm(model, settings, devices, host, draft=draft, remedies=remedies)
         case LlamaCppSettings():
             return plan_llamacpp(model, settings, devices, host, draft=draft, remedies=remedies)
         case SglangSettings():

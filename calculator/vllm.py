@@ -16,6 +16,9 @@ from calculator.vllm_notes import explain
 from calculator.vllm_outcome import Known, Outcome, capacity_of, compute, fits_of, middle, stage_of
 from calculator.vllm_settings import GIB, VllmSettings
 
+# The driver's own context is taken before vLLM looks at what is free (observed: 0.3 to 0.5 GiB); advice leaves room.
+CONTEXT_BYTES = GIB // 2
+
 
 def plan_vllm(
     model: Model,
@@ -131,11 +134,12 @@ def _remedies(
     used = outcome.devices
     if settings.kv_cache_memory_bytes is not None:
         candidates.append(("without --kv-cache-memory-bytes", replace(settings, kv_cache_memory_bytes=None)))
-    share = min((free / device.capacity_bytes for free, device in zip(outcome.limits, used, strict=True)), default=0)
-    for value in (math.floor(share * 100) / 100, 0.95, 0.92, 0.9):
-        if 0 < value <= 1 and value <= share and value != outcome.resolved.utilization:
-            candidates.append((f"--gpu-memory-utilization {value:g}", replace(settings, gpu_memory_utilization=value)))
-            break
+    share = min(
+        (free - CONTEXT_BYTES) / device.capacity_bytes for free, device in zip(outcome.limits, used, strict=True)
+    )
+    value = min(math.floor(share * 100) / 100, 0.95)
+    if 0 < value != outcome.resolved.utilization:
+        candidates.append((f"--gpu-memory-utilization {value:g}", replace(settings, gpu_memory_utilization=value)))
     if outcome.refused is None and outcome.layout.groups:
         longest = longest_request(outcome.layout, outcome.resolved, outcome.available.low)
         rounded = longest // 1024 * 1024 or longest

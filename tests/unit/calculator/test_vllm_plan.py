@@ -127,7 +127,7 @@ def test_a_shared_device_is_refused_in_the_engines_words() -> None:
     assert found.kv_capacity_tokens is None
     words = [note.text for note in found.notes if note.rule == "vllm-refuses"]
     assert words[0].startswith("Free memory on cuda:0 (60.00/80.00 GiB) on startup is less than desired GPU memory")
-    assert "--gpu-memory-utilization 0.75" in found.remedies
+    assert "--gpu-memory-utilization 0.74" in found.remedies  # 60 of 80 GiB, less the driver's half
 
 
 def test_a_cache_too_small_for_one_request_is_refused_in_the_engines_words() -> None:
