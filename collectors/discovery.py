@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from collectors.engines.base import Adapter, Endpoint
+from collectors.engines.base import Adapter, Child, Endpoint
 from collectors.engines.commandline import options_of
 from collectors.processes import ListeningSocket, Process, ProcessSnapshot
 from collectors.redaction import redact_arguments
@@ -26,7 +26,7 @@ from settings import Settings, Target
 CONFIGURED = "configuration"
 
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  (recognised, not bound)
-_ENVIRONMENT = re.compile(r"(LLAMA_ARG|VLLM|OLLAMA|SGLANG)_\w+|(CUDA|NVIDIA|HIP|ROCR|GPU)_\w*VISIBLE\w*")
+_ENVIRONMENT = re.compile(r"(LLAMA_ARG|VLLM|OLLAMA|SGLANG)_\w+|PORT|(CUDA|NVIDIA|HIP|ROCR|GPU)_\w*VISIBLE\w*")
 _ENVIRONMENT_EXCEPT = re.compile(r"PROMPT|TEMPLATE")
 # Children that serve HTTP for their root; other children's sockets are internal to the engine.
 _SERVER_TITLES = ("::APIServer", "text-generation-router", "vllm-rs")
@@ -133,6 +133,7 @@ class _View:
                 arguments=redact_arguments(process.arguments) if process else (),
                 process_environment=_environment(process) if process else {},
                 api_key=target.api_key if target else None,
+                children=self.children(process) if process else (),
             )
         )
 
@@ -158,10 +159,8 @@ class _View:
             return
         tree = {process.pid: process for process in self.snapshot.tree(root.pid)}
         own = [listener for listener in self.sockets if listener.pid in tree]
-        serving = [
-            listener
-            for listener in own
-            if listener.port == declared.port or any(t in tree[listener.pid or 0].title for t in _SERVER_TITLES)
+        serving = [listener for listener in own if listener.port == declared.port] or [
+            listener for listener in own if any(t in tree[listener.pid or 0].title for t in _SERVER_TITLES)
         ]
         if not serving and not declared.explicit:  # the port may stand in a configuration file
             serving = [listener for listener in own if listener.pid == root.pid]
@@ -176,6 +175,19 @@ class _View:
             found_by = f"process {root.pid} looks like {adapter.title}; nothing listens on port {declared.port} yet"
             self.add(declared.url(_WILDCARDS.get(declared.host, declared.host), declared.port), declared.port,
                      found_by, root)  # fmt: skip
+
+    def children(self, root: Process) -> tuple[Child, ...]:
+        """The llama-servers below a router or Ollama. They listen on loopback, each on the port it was given."""
+        found = []
+        for process in self.snapshot.tree(root.pid)[1:]:
+            adapter = self.adapter(process)
+            if adapter is None or adapter.kind != "llama.cpp" or process.arguments == root.arguments:
+                continue
+            port = options_of(process.arguments).integer("--port")
+            listens = any(s.pid == process.pid and s.port == port for s in self.sockets)
+            url = f"http://127.0.0.1:{port}" if listens else None
+            found.append(Child(process.pid, process.start, redact_arguments(process.arguments), url))
+        return tuple(found)
 
     def add_usual(self, further: frozenset[int]) -> None:
         """Whoever listens on a usual or configured port, and those ports unseen where sockets can't be listed."""
@@ -234,6 +246,8 @@ def _declared(process: Process, adapter: Adapter) -> _Declared:
     host, port = options.text("--host"), options.text("--port")
     if adapter.kind == "llama.cpp":
         host, port = host or environment.get("LLAMA_ARG_HOST"), port or environment.get("LLAMA_ARG_PORT")
+    elif adapter.kind == "tgi":
+        port = port or options.text("-p") or environment.get("PORT")
     elif adapter.kind == "ollama" and (address := environment.get("OLLAMA_HOST")):
         host, _, port = address.rpartition("//")[2].rstrip("/").rpartition(":")
     host, port = (host or "127.0.0.1").strip("[]"), port or ""

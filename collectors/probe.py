@@ -142,6 +142,7 @@ def _with_process(endpoint: Endpoint, settings: Settings) -> Endpoint:
                 arguments=candidate.arguments,
                 process_environment=candidate.process_environment,
                 api_key=endpoint.api_key,
+                children=candidate.children,
             )
     return endpoint
 

@@ -26,11 +26,21 @@ _Key = tuple[int | None, float | None, str]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An endpoint with the engine that answers there, or that is going to (state ``loading``)."""
+    """
+    An endpoint with the engine that answers there, or that is going to (state ``loading``).
+
+    `models`: the further engines behind it (models that a router has loaded).
+    """
 
     endpoint: Endpoint
     adapter: Adapter
     identity: Identity
+    models: tuple[tuple[Endpoint, Identity], ...] = ()
+
+    def all(self, endpoint: Endpoint) -> list[Found]:
+        """This one at `endpoint`, as discovery sees it now, and those behind it."""
+        behind = [Found(at, self.adapter, identity) for at, identity in self.models]
+        return [replace(self, endpoint=endpoint), *behind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +66,10 @@ class Prober:
     """
     Identifies endpoints, each at most once at a time, and remembers the outcome for one life of a process.
 
-    What was identified is asked again every `identity_seconds`. What was refused is asked again after
-    `retry_seconds`, doubling up to `retry_limit_seconds`; an endpoint that is configured or whose process
-    looks like an engine is never put off for longer than `likely_limit_seconds`. When another process
-    takes a port over, nothing that was remembered holds for it.
+    What was identified is asked again every `identity_seconds`, and in each call where its models come and
+    go. What was refused is asked again after `retry_seconds`, doubling up to `retry_limit_seconds`; an endpoint
+    that is configured or whose process looks like an engine is never put off for longer than
+    `likely_limit_seconds`. When another process takes a port over, nothing that was remembered holds for it.
     """
 
     def __init__(
@@ -109,7 +119,7 @@ class Prober:
             memory = self._memory[_key(endpoint)]
             self._settle(memory, likely[_key(endpoint)])
             if memory.found is not None:
-                result.append(replace(memory.found, endpoint=endpoint))
+                result += memory.found.all(endpoint)
             else:
                 misses.append(Miss(endpoint, memory.detail))
         self._misses = tuple(misses)
@@ -143,7 +153,8 @@ class Prober:
         if isinstance(outcome, Found):
             settled = outcome.identity.state not in _PASSING
             memory.found, memory.failures, memory.detail = outcome, 0, ""
-            memory.due = self._clock() + (self._identity_seconds if settled else self._retry_seconds)
+            again = self._identity_seconds if settled else self._retry_seconds
+            memory.due = self._clock() + (0.0 if settled and outcome.identity.models_come_and_go else again)
             return
         memory.failures += 1
         memory.found, memory.detail = None, outcome
@@ -192,10 +203,21 @@ def _probe(endpoint: Endpoint, adapters: Sequence[Adapter], http: Http, before: 
             faults.append(f"{adapter.title}: {type(error).__name__} in its adapter; see the collector's log")
         else:
             if identity is not None:
-                return Found(endpoint, adapter, identity)
+                return Found(endpoint, adapter, identity, _models(endpoint, adapter, identity, http, before))
     if faults:
         return "no engine was identified: " + "; ".join(dict.fromkeys(faults))
     return "something answers, but not as " + ", ".join(adapter.title for adapter in adapters)
+
+
+def _models(
+    endpoint: Endpoint, adapter: Adapter, identity: Identity, http: Http, before: Found | None
+) -> tuple[tuple[Endpoint, Identity], ...]:
+    """The engines behind an endpoint; those of before when it does not tell now."""
+    try:
+        return tuple(adapter.expand(endpoint, identity, http))
+    except HttpError as error:
+        log.info("models not listed", url=endpoint.url, reason=str(error))
+        return before.models if before is not None else ()
 
 
 def _silent(
@@ -207,4 +229,5 @@ def _silent(
         return str(error)
     state, detail = state_of_error(endpoint, error, expected.title)
     known = before.identity if before else Identity(kind=expected.kind, state=state)
-    return Found(endpoint, expected, replace(known, state=state, detail=detail))
+    models = before.models if before and state is EngineState.BUSY else ()
+    return Found(endpoint, expected, replace(known, state=state, detail=detail), models)

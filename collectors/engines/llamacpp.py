@@ -4,8 +4,8 @@ llama.cpp's `llama-server`: recognising it and sampling it.
 What a GET may change decides what is asked. `/slots` wakes a sleeping server and, asked again and
 again, keeps an idle one from sleeping; so did `/metrics` before pull request 27376 (August 2026).
 `/props` never does and is asked first wherever sleep is possible. A server that is working isn't
-idle, so `/slots` is harmless then, and when nothing runs its answer is known without asking. A
-router loads a model when it is named in a GET, so nothing here ever sends `?model=`.
+idle, so `/slots` is harmless then, and when nothing runs its answer is known without asking.
+A router's models are engines of their own: see `collectors.engines.llamacpp_router`.
 
 A scrape of `/metrics` also ends the window over which the server averages its two throughput
 gauges. They are not read here, but a second reader of the same server sees its own disturbed.
@@ -14,12 +14,12 @@ gauges. They are not read here, but a second reader of the same server sees its 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, ClassVar
 
-from collectors.engines import llamacpp_metrics
+from collectors.engines import llamacpp_metrics, llamacpp_router
 from collectors.engines.answers import (
     METRICS_TEXT,
     UNAUTHORISED_REMEDY,
@@ -41,7 +41,6 @@ from collectors.engines.base import (
     Offered,
     Reading,
     Response,
-    StandsAlone,
 )
 from collectors.engines.commandline import Options, fact_values, options_of
 from collectors.exposition import Exposition, MalformedExpositionError, parse
@@ -50,7 +49,6 @@ from store.model import EngineState, Offer
 
 _METRICS_REMEDY = "Start llama-server with --metrics."
 _NO_METRICS = Absence(Offer.DISABLED, "llama-server runs without --metrics.", _METRICS_REMEDY)
-_ROUTER_DETAIL = "This is a llama.cpp router; the models it starts are not sampled yet."
 _ASLEEP = "The model sleeps (--sleep-idle-seconds); a request wakes it up."
 # The oldest build on which reading /metrics was seen not to wake the model (b11434, 0.6.0-dev).
 _BUILD_THAT_SLEEPS_ON = 11_434
@@ -82,7 +80,7 @@ class _Sleep:
     possible: bool
 
 
-class LlamaCpp(StandsAlone):
+class LlamaCpp:
     """The adapter of llama-server."""
 
     kind: ClassVar[str] = "llama.cpp"
@@ -110,22 +108,31 @@ class LlamaCpp(StandsAlone):
         answer = http.get(endpoint, "/props")
         props = json_object(answer) if answer.status == 200 else None
         if props is not None and props.get("role") == "router":
-            facts = {"role": "router", "max_instances": count_of(props.get("max_instances"))}
-            return Identity(
-                kind=self.kind,
-                state=EngineState.READY,
-                detail=_ROUTER_DETAIL,
-                version=text_of(props.get("build_info"), 100),
-                facts={name: value for name, value in facts.items() if value is not None},
-            )
+            return self._router_identity(props, llamacpp_router.list_models(endpoint, http))
         if props is not None and isinstance(props.get("default_generation_settings"), dict):
             models = http.get(endpoint, "/v1/models")
-            return self._identity(endpoint, props, models)
+            data = (json_object(models) or {}).get("data") if models.status == 200 else None
+            card = data[0] if isinstance(data, list) and data and isinstance(data[0], dict) else {}
+            return self._identity(endpoint, props, card, locked=models.status in (401, 403))
         ours = _is_llama_cpp(answer) or self.looks_like(endpoint.arguments, "")
         if not ours or answer.status not in (401, 403, 503):
             return None
         refused = after_status(answer, "/props", self.title)
         return Identity(kind=self.kind, state=refused.state, detail=refused.detail)
+
+    def expand(self, endpoint: Endpoint, identity: Identity, http: Http) -> Sequence[tuple[Endpoint, Identity]]:
+        """The models that a router has loaded, as engines of their own. Raises `HttpError`."""
+        if identity.facts.get("role") != "router":
+            return ()
+        listed = llamacpp_router.list_models(endpoint, http)
+        if isinstance(listed, Response):
+            return ()
+        return [
+            (at, self._model_identity(at, model, http))
+            for model in listed
+            if model.status in llamacpp_router.RUNNING
+            for at in [llamacpp_router.endpoint_of(endpoint, model)]
+        ]
 
     def sample(self, endpoint: Endpoint, http: Http, *, histograms: bool) -> EngineReading:
         """Read `/metrics` and `/slots`, and `/props` first where the server may be asleep."""
@@ -138,16 +145,24 @@ class LlamaCpp(StandsAlone):
 
     def _sample(self, endpoint: Endpoint, http: Http) -> EngineReading:
         options = options_of(endpoint.arguments) if self.looks_like(endpoint.arguments, "") else None
-        sleep = _sleep(options, endpoint)
+        sleep, status = _sleep(options, endpoint), None
+        if endpoint.model is not None:
+            listed = llamacpp_router.list_models(endpoint, http)
+            if isinstance(listed, Response):
+                return after_status(listed, "/models", self.title)
+            status = llamacpp_router.status_of(listed, endpoint.model)
+            if status not in llamacpp_router.RUNNING:
+                return llamacpp_router.not_loaded(status)
+        query = llamacpp_router.query(endpoint)
         props: dict[str, Any] = {}
-        if sleep.possible:
-            answer = http.get(endpoint, "/props")
+        if sleep.possible or status == "sleeping":
+            answer = http.get(endpoint, f"/props{query}")
             if answer.status != 200:
-                return after_status(answer, "/props", self.title)
+                return _refused(answer, "/props")
             props = json_object(answer) or {}
             if props.get("role") == "router":
-                return nothing_read(EngineState.READY, _ROUTER_DETAIL)
-        asleep = props.get("is_sleeping") is True
+                return llamacpp_router.router_reading(llamacpp_router.list_models(endpoint, http))
+        asleep = props.get("is_sleeping") is True or status == "sleeping"
         if (asleep or sleep.set) and not _sleeps_on(props):
             if asleep:
                 return nothing_read(EngineState.SLEEPING, _ASLEEP)
@@ -156,11 +171,11 @@ class LlamaCpp(StandsAlone):
                 "Not sampled: on this build of llama.cpp reading /metrics would keep the model from going to sleep.",
                 f"Update llama.cpp to b{_BUILD_THAT_SLEEPS_ON} or newer, or start it without --sleep-idle-seconds.",
             )
-        answer = http.get(endpoint, "/metrics", accept=METRICS_TEXT)
+        answer = http.get(endpoint, f"/metrics{query}", accept=METRICS_TEXT)
         if answer.status == 400 and "model name" in (error_message(answer) or ""):
-            return nothing_read(EngineState.READY, _ROUTER_DETAIL)
+            return llamacpp_router.router_reading(llamacpp_router.list_models(endpoint, http))
         if answer.status not in (200, 404, 501):
-            return after_status(answer, "/metrics", self.title)
+            return _refused(answer, "/metrics")
         exposition = parse(answer.body, answer.content_type, llamacpp_metrics.WANTED) if answer.status == 200 else None
         if exposition is not None and not any(f.startswith("llamacpp_") for f in exposition.families):
             return nothing_read(
@@ -173,20 +188,42 @@ class LlamaCpp(StandsAlone):
         elif sleep.possible and running == 0:
             slots = _idle_slots(props)
         else:
-            slots = _read_slots(endpoint, http)
+            slots = _read_slots(endpoint, http, query)
         reading = _map(endpoint, options, exposition, slots, asleep=asleep)
         marker = answer.headers.get("process-start-time-unix")
-        return EngineReading(
-            state=reading.state,
-            detail=reading.detail,
-            readings=reading.readings,
-            absences=reading.absences,
-            restart_marker=marker,
+        return replace(reading, restart_marker=marker)
+
+    def _router_identity(self, props: dict[str, Any], listed: list[llamacpp_router.RouterModel] | Response) -> Identity:
+        facts: dict[str, Any] = {"role": "router", "max_instances": count_of(props.get("max_instances"))}
+        if isinstance(listed, Response):
+            detail = f"The router's models can't be listed: GET /models answered {listed.status}."
+            if listed.status in (401, 403):
+                detail += f" {UNAUTHORISED_REMEDY}"
+        else:
+            facts["models"] = llamacpp_router.statuses(listed)
+            detail = llamacpp_router.describe_models(listed)
+        return Identity(
+            kind=self.kind,
+            state=EngineState.READY,
+            detail=detail,
+            version=text_of(props.get("build_info"), 100),
+            facts={name: value for name, value in facts.items() if value is not None},
+            models_come_and_go=True,
         )
 
-    def _identity(self, endpoint: Endpoint, props: dict[str, Any], models: Response) -> Identity:
-        data = (json_object(models) or {}).get("data") if models.status == 200 else None
-        card = data[0] if isinstance(data, list) and data and isinstance(data[0], dict) else {}
+    def _model_identity(self, endpoint: Endpoint, model: llamacpp_router.RouterModel, http: Http) -> Identity:
+        """What the child of a loaded model tells; its name and state where it tells nothing now."""
+        try:
+            answer = http.get(endpoint, f"/props{llamacpp_router.query(endpoint)}")
+        except TimedOutError:
+            answer = None
+        props = json_object(answer) if answer is not None and answer.status == 200 else None
+        if props is None or not isinstance(props.get("default_generation_settings"), dict):
+            return Identity(kind=self.kind, state=EngineState.BUSY, model_id=model.model_id)
+        identity = self._identity(endpoint, props, model.card, locked=False)
+        return replace(identity, model_id=model.model_id)
+
+    def _identity(self, endpoint: Endpoint, props: dict[str, Any], card: dict[str, Any], *, locked: bool) -> Identity:
         meta: dict[str, Any] = card["meta"] if isinstance(card.get("meta"), dict) else {}
         path = text_of(props.get("model_path"))
         name = text_of(props.get("model_alias")) or text_of(card.get("id")) or path
@@ -209,7 +246,7 @@ class LlamaCpp(StandsAlone):
             state, detail = EngineState.SLEEPING, _ASLEEP
         elif props.get("endpoint_metrics") is False:
             state, detail = EngineState.METRICS_DISABLED, f"{_NO_METRICS.reason} {_METRICS_REMEDY}"
-        elif models.status in (401, 403):
+        elif locked:
             detail = f"The model's facts are not read: /v1/models needs a key. {UNAUTHORISED_REMEDY}"
         return Identity(
             kind=self.kind,
@@ -286,10 +323,17 @@ def _idle_slots(props: dict[str, Any]) -> Slots | Absence:
     return Slots(count, count_of(settings.get("n_ctx")), processing=0, speculative=False, processing_tokens=0)
 
 
-def _read_slots(endpoint: Endpoint, http: Http) -> Slots | Absence:
+def _refused(answer: Response, path: str) -> EngineReading:
+    """An error where metrics were asked for; a router says so when it has just unloaded the model."""
+    if answer.status == 400 and "not loaded" in (error_message(answer) or ""):
+        return llamacpp_router.not_loaded("unloaded")
+    return after_status(answer, path, LlamaCpp.title)
+
+
+def _read_slots(endpoint: Endpoint, http: Http, query: str) -> Slots | Absence:
     """`/slots`; a refusal or silence there doesn't spoil what `/metrics` told."""
     try:
-        answer = http.get(endpoint, "/slots")
+        answer = http.get(endpoint, f"/slots{query}")
     except TimedOutError:
         return Absence(Offer.UNKNOWN, "/slots did not answer in time.")
     if answer.status in (404, 501):
