@@ -9,7 +9,6 @@ Budgets: a plan under 1 ms, a heat map under 100 ms.
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 
 from benchmarks.scrape import cpu_seconds
 from calculator import catalog
