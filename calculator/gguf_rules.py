@@ -111,3 +111,23 @@ RULES: dict[str, Rule] = {name: Rule() for name in _PLAIN.split()} | {
     "kimi-k3": Rule(recurrent=Recurrent.NO_KV_HEADS, state="kda", mla=True),
     "bailingmoe3": Rule(recurrent=Recurrent.NO_KV_HEADS, state="kda", mla=True),
 }
+
+# What convert_hf_to_gguf.py makes of a Hugging Face architecture (conversion/*.py).
+GGUF_NAMES = {
+    "LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Mistral3ForConditionalGeneration": "llama",
+    "MixtralForCausalLM": "llama", "Llama4ForConditionalGeneration": "llama4", "Qwen2ForCausalLM": "qwen2",
+    "Qwen2_5_VLForConditionalGeneration": "qwen2vl", "Qwen2MoeForCausalLM": "qwen2moe", "Qwen3ForCausalLM": "qwen3",
+    "Qwen3MoeForCausalLM": "qwen3moe", "Qwen3NextForCausalLM": "qwen3next",
+    "Qwen3_5ForConditionalGeneration": "qwen35", "Qwen3_5MoeForConditionalGeneration": "qwen35moe",
+    "GemmaForCausalLM": "gemma", "Gemma2ForCausalLM": "gemma2", "Gemma3ForCausalLM": "gemma3",
+    "Gemma3ForConditionalGeneration": "gemma3", "Gemma3nForCausalLM": "gemma3n",
+    "Gemma3nForConditionalGeneration": "gemma3n", "Gemma4ForConditionalGeneration": "gemma4",
+    "Phi3ForCausalLM": "phi3", "PhiMoEForCausalLM": "phimoe", "CohereForCausalLM": "command-r",
+    "Cohere2ForCausalLM": "cohere2", "DeepseekV2ForCausalLM": "deepseek2", "DeepseekV3ForCausalLM": "deepseek2",
+    "DeepseekV32ForCausalLM": "deepseek32", "KimiLinearForCausalLM": "kimi-linear", "Exaone4ForCausalLM": "exaone4",
+    "FalconH1ForCausalLM": "falcon-h1", "Glm4ForCausalLM": "glm4", "Glm4MoeForCausalLM": "glm4moe",
+    "Glm4MoeLiteForCausalLM": "deepseek2", "GlmMoeDsaForCausalLM": "glm-dsa", "GptOssForCausalLM": "gpt-oss",
+    "GraniteForCausalLM": "granite", "GraniteMoeHybridForCausalLM": "granitehybrid", "Lfm2ForCausalLM": "lfm2",
+    "Lfm2MoeForCausalLM": "lfm2moe", "NemotronForCausalLM": "nemotron", "NemotronHForCausalLM": "nemotron_h",
+    "Olmo2ForCausalLM": "olmo2", "SmolLM3ForCausalLM": "smollm3", "Starcoder2ForCausalLM": "starcoder2",
+}  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from calculator.gguf_rules import GGUF_NAMES, RULES, Pattern
 from calculator.llamacpp_cache import (
     Cells,
     context_cells,
@@ -32,6 +33,7 @@ from calculator.model import (
     Layer,
     MemoryPlan,
     Model,
+    UnknownArchitectureError,
 )
 
 MIB = 1 << 20
@@ -40,9 +42,6 @@ MIB = 1 << 20
 DEVICE_OVERHEAD = Interval(150 * MIB, 750 * MIB)
 # The process itself: libraries, tokenizer, threads' stacks. The output buffer and repacked weights are added to it.
 HOST_OVERHEAD = Interval(30 * MIB, 300 * MIB)
-
-# Windows that llama.cpp does not keep, though the configuration has one (`load_arch_hparams`; phi3: disabled).
-_WINDOW_IGNORED = ("Mistral", "Mixtral", "Phi3", "Phi4", "PhiMoE", "Qwen2", "Qwen3For", "Qwen3Moe", "Starcoder2")
 
 
 @dataclass(slots=True)
@@ -71,9 +70,10 @@ def plan_llamacpp(
     :param draft: a draft model for speculative decoding, with a context of its own
     :param remedies: look for flags that make it fit; each is planned again, so this takes longer
     :raises MissingFactError: a fact of the model that a rule needs is not known
+    :raises UnknownArchitectureError: llama.cpp's rules for the architecture are not known here
     :raises SettingError: flags that contradict each other or the devices
     """
-    model, estimated = _with_tensors(_as_llamacpp_sees_it(model))
+    model, estimated = _prepare(model)
     plan = _plan(model, settings, devices, host, draft, estimated=estimated)
     if remedies and grade(plan) < WHOLLY_FITS:
 
@@ -84,38 +84,41 @@ def plan_llamacpp(
     return plan
 
 
-def _as_llamacpp_sees_it(model: Model) -> Model:
-    """Full attention where llama.cpp ignores a window that the configuration states."""
-    if model.architecture.startswith(_WINDOW_IGNORED) and any(layer.window for layer in model.layers):
+_prepared: dict[int, tuple[Model, Model, bool]] = {}
+_KEPT_MODELS = 32
+
+
+def _prepare(model: Model) -> tuple[Model, bool]:
+    """The model as llama.cpp would load it; whether its weights are an estimate by the name of a quantisation."""
+    kept = _prepared.get(id(model))
+    if kept is None or kept[0] is not model:
+        while len(_prepared) >= _KEPT_MODELS:
+            _prepared.pop(next(iter(_prepared)), None)
+        kept = (model, *_as_loaded(model))
+        _prepared[id(model)] = kept
+    return kept[1], kept[2]
+
+
+def _as_loaded(model: Model) -> tuple[Model, bool]:
+    name = GGUF_NAMES.get(model.architecture, model.architecture)
+    rule = RULES.get(name)
+    if rule is None:
+        raise UnknownArchitectureError(f"{model.name}: llama.cpp's rules for {model.architecture!r} are not known here")
+    loaded = replace(model, architecture=name)
+    if rule.pattern is Pattern.NEVER and any(layer.window for layer in model.layers):
+        # a window that llama.cpp does not keep (Mistral 7B v0.1, Phi-3: `load_arch_hparams`)
         layers = tuple(
             replace(layer, attention=Attention.FULL, window=None) if layer.window else layer for layer in model.layers
         )
-        return replace(model, layers=layers)
-    return model
-
-
-_estimates: dict[tuple[int, str], tuple[Model, Model]] = {}
-
-
-def _with_tensors(model: Model) -> tuple[Model, bool]:
-    """The model with a tensor table; whether that is an estimate by the name of a quantisation."""
-    gguf = any(tensor.name.startswith(("blk.", "token_embd")) for tensor in model.tensors[:8])
-    if gguf:
-        return model, False
-    mix = mix_of(model)
-    key = id(model), mix
-    kept = _estimates.get(key)
-    if kept is None or kept[0] is not model:
-        while len(_estimates) >= 32:
-            _estimates.pop(next(iter(_estimates)), None)
-        kept = model, replace(model, tensors=estimated_tensors(model, mix), mtp_layers=())
-        _estimates[key] = kept
-    return kept[1], True
+        loaded = replace(loaded, layers=layers)
+    if any(tensor.name.startswith(("blk.", "token_embd")) for tensor in model.tensors[:8]):
+        return loaded, False
+    return replace(loaded, tensors=estimated_tensors(loaded, mix_of(loaded)), mtp_layers=()), True
 
 
 def with_mix(model: Model, mix: str) -> Model:
-    """The model as a GGUF file of this quantisation mix would hold it ("Q4_K_M"), for a model without a file."""
-    return replace(model, quantization=mix, quantization_config={}, tensors=estimated_tensors(model, mix))
+    """The model as a file of this quantisation mix would hold it ("Q4_K_M"), for a model without a file."""
+    return replace(model, quantization=mix.upper(), quantization_config={})
 
 
 def _plan(

@@ -309,10 +309,10 @@ def _inner_width(channels: int, elements: int, groups: int) -> int:
     return int((channels + root**0.5) / 2) if root > 0 else channels
 
 
-GATED = frozenset({"qwen3next", "qwen35", "qwen35moe", "Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration"})
-SHARED_EXPERT = frozenset({"qwen2moe", "qwen3next", "qwen35moe", "llama4", "granitemoe", "Qwen3NextForCausalLM"})
+GATED = frozenset({"qwen3next", "qwen35", "qwen35moe"})
+SHARED_EXPERT = frozenset({"qwen2moe", "qwen3next", "qwen35moe", "llama4", "granitemoe", "granitehybrid"})
 OUTPUTS_AFTER_NORM = frozenset({"qwen3next", "qwen35", "qwen35moe", "gemma4"})
-POST_NORMS = frozenset({"gemma2", "gemma3", "gemma3n", "gemma4", "Gemma2ForCausalLM", "Gemma3ForCausalLM", "glm4"})
+POST_NORMS = frozenset({"gemma2", "gemma3", "gemma3n", "gemma4", "glm4"})
 
 
 def graph_bytes(model: Model, work: Work, part: Part) -> int:

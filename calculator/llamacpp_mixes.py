@@ -8,6 +8,7 @@ A name does not define sizes: makers of files choose types by their own lists. T
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
 
 from calculator.ggml_types import TYPE_BY_NAME, tensor_bytes
 from calculator.model import CalculatorError, Layer, Model, Tensor, Weight
@@ -19,6 +20,7 @@ BASE = {
     "F32": "F32", "F16": "F16", "BF16": "BF16", "Q8_0": "Q8_0", "Q4_0": "Q4_0", "Q4_1": "Q4_1", "Q5_0": "Q5_0",
     "Q5_1": "Q5_1", "Q2_K": "Q2_K", "Q3_K_S": "Q3_K", "Q3_K_M": "Q3_K", "Q3_K_L": "Q3_K", "Q4_K_S": "Q4_K",
     "Q4_K_M": "Q4_K", "Q5_K_S": "Q5_K", "Q5_K_M": "Q5_K", "Q6_K": "Q6_K", "IQ4_XS": "IQ4_XS", "IQ4_NL": "IQ4_NL",
+    "IQ3_M": "IQ3_S", "IQ2_M": "IQ2_S",
     "IQ3_S": "IQ3_S", "IQ3_XXS": "IQ3_XXS", "IQ2_XXS": "IQ2_XXS", "IQ2_XS": "IQ2_XS", "IQ2_S": "IQ2_S",
     "IQ1_S": "IQ1_S", "IQ1_M": "IQ1_M", "MXFP4_MOE": "Q8_0", "TQ1_0": "TQ1_0", "TQ2_0": "TQ2_0",
 }  # fmt: skip
@@ -29,6 +31,11 @@ _FALLBACK = {
     "IQ1_S": "IQ4_NL", "IQ1_M": "IQ4_NL", "TQ1_0": "Q4_0", "TQ2_0": "Q4_0",
 }  # fmt: skip
 _WHOLE = ("F32", "F16", "BF16")
+_TINY = ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ1_S", "IQ1_M")
+_EMBEDDING = {
+    "IQ2_XXS": "Q2_K", "IQ2_XS": "Q2_K", "IQ1_S": "Q2_K", "IQ1_M": "Q2_K", "IQ2_S": "IQ3_S", "IQ2_M": "IQ3_S",
+    "IQ3_XXS": "IQ3_S", "TQ1_0": "Q4_K", "TQ2_0": "Q4_K",
+}  # fmt: skip
 # Hugging Face names of a block's matrices -> the role that the mixes speak of, and the GGUF name
 _ROLES = (
     (re.compile(r"experts.*(?:gate_up|gate|up|w1|w3)"), "ffn_up_exps"),
@@ -58,42 +65,96 @@ def use_more_bits(block: int, blocks: int) -> bool:
     return block < blocks // 8 or block >= 7 * blocks // 8 or (block - blocks // 8) % 3 == 2
 
 
-def _type_of(role: str, mix: str, block: int, model: Model) -> str:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a matrix stands: its block, and its number among the blocks that have such a matrix."""
+
+    index: int
+    count: int
+    ratio: int  # attention heads for one KV head
+    eight_experts: bool
+    is_70b: bool
+
+
+def _attn_v(mix: str, place: _Place) -> str | None:
+    if mix in _TINY:
+        return "Q4_K" if place.ratio >= 4 or place.eight_experts else "IQ3_S" if mix in ("IQ2_S", "IQ2_M") else "Q2_K"
+    kind = BASE[mix]
+    match mix:
+        case "Q2_K":
+            kind = "Q4_K" if place.ratio >= 4 else "Q3_K"
+        case "IQ3_XXS":
+            kind = "Q4_K" if place.ratio >= 4 else "IQ3_S"
+        case "IQ3_S" if place.ratio >= 4:
+            kind = "Q4_K"
+        case "IQ3_M":
+            kind = "Q4_K"
+        case "Q3_K_M":
+            kind = "Q5_K" if place.index < 2 else "Q4_K"
+        case "Q3_K_L":
+            kind = "Q5_K"
+        case "IQ4_NL" | "IQ4_XS" if place.ratio >= 4:
+            kind = "Q5_K"
+        case "Q4_K_M" | "Q5_K_M" if use_more_bits(place.index, place.count):
+            kind = "Q6_K"
+        case "Q4_K_S" if place.index < 4:
+            kind = "Q5_K"
+    if place.is_70b and kind in ("Q3_K", "Q4_K"):
+        kind = "Q5_K"
+    return "Q8_0" if place.eight_experts else kind
+
+
+def _ffn_down(mix: str, place: _Place) -> str | None:
+    early = place.index < place.count // 8
+    if mix in _TINY:
+        return ("IQ3_S" if mix in ("IQ2_S", "IQ2_M") else "Q2_K") if early else None
+    match mix:
+        case "Q2_K":
+            return "Q3_K"
+        case "IQ3_XXS":
+            return "Q4_K" if early else "Q3_K"
+        case "Q3_K_M":
+            return "Q5_K" if place.index < place.count // 16 else "Q4_K"
+        case "IQ3_M" if early or (place.eight_experts and use_more_bits(place.index, place.count)):
+            return "Q4_K"
+        case "Q3_K_L":
+            return "Q5_K"
+        case "Q4_K_M" | "Q5_K_M" if use_more_bits(place.index, place.count):
+            return "Q6_K"
+        case "IQ4_NL" | "IQ4_XS" | "Q4_K_S" if early:
+            return "Q5_K"
+    return None
+
+
+def _attn_output(mix: str, place: _Place) -> str | None:
+    if place.eight_experts:
+        heavy = ("Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_0", "Q5_1", "Q4_0", "Q4_1", *_WHOLE)
+        return None if mix in heavy else "Q5_K"
+    return {
+        "Q2_K": "Q3_K", "IQ3_XXS": "IQ3_S", "Q3_K_M": "Q4_K", "Q3_K_L": "Q5_K", "IQ3_M": "Q4_K", "IQ1_S": "IQ2_XXS",
+        "IQ1_M": "IQ2_XXS", "IQ2_S": "IQ3_S", "IQ2_M": "IQ3_S",
+    }.get(mix)  # fmt: skip
+
+
+def _type_of(role: str, mix: str, place: _Place) -> str:
     """The type of one block matrix under a mix."""
-    base, blocks = BASE[mix], len(model.layers)
-    more = use_more_bits(block, blocks)
-    down = role.startswith("ffn_down")
+    base = BASE[mix]
     if mix == "MXFP4_MOE":
         return "MXFP4" if role.endswith("_exps") else "Q8_0"
-    if model.n_expert == 8 and role in ("attn_k", "attn_v") and base not in _WHOLE:
-        return "Q8_0"
-    match mix:
-        case "Q4_K_M" | "Q5_K_M":
-            if role == "attn_qkv":
-                return "Q5_K" if mix == "Q4_K_M" else "Q6_K"
-            if (role == "attn_v" or down) and more:
-                return "Q6_K"
-        case "Q4_K_S":
-            if (role == "attn_v" and block < 4) or (down and block < blocks // 8):
-                return "Q5_K"
-        case "Q5_K_S":
-            pass
-        case "Q3_K_M":
-            if role == "attn_v":
-                return "Q5_K" if block < 2 else "Q4_K"
-            if down:
-                return "Q5_K" if block < blocks // 16 else "Q4_K"
-            if role == "attn_output":
-                return "Q4_K"
-        case "Q3_K_L":
-            if role in ("attn_v", "attn_output") or down:
-                return "Q5_K"
-        case "Q2_K":
-            layer = model.layers[block]
-            if role == "attn_v":
-                return "Q4_K" if layer.n_head_kv and layer.n_head // layer.n_head_kv >= 4 else "Q3_K"
-            if role == "attn_output" or down:
-                return "Q3_K"
+    if mix in _WHOLE or mix == "Q8_0":
+        return base
+    if role == "attn_v":
+        return _attn_v(mix, place) or base
+    if role.startswith("ffn_down"):
+        return _ffn_down(mix, place) or base
+    if role == "attn_output":
+        return _attn_output(mix, place) or base
+    if role == "attn_k" and place.eight_experts:
+        return "Q4_K" if mix in _TINY else "Q8_0"
+    if role in ("attn_k", "attn_q") and mix == "IQ3_XXS":
+        return "IQ2_S"
+    if role == "attn_qkv":
+        return {"Q3_K_M": "Q4_K", "Q3_K_L": "Q4_K", "IQ3_M": "Q4_K", "Q4_K_M": "Q5_K", "Q5_K_M": "Q6_K"}.get(mix, base)
     return base
 
 
@@ -126,14 +187,16 @@ def estimated_tensors(model: Model, mix: str) -> tuple[Tensor, ...]:
         raise CalculatorError(f"{mix!r} is no quantisation that llama-quantize makes; known are {', '.join(BASE)}")
     if not model.weights or not all(layer.weights for layer in model.layers):
         raise CalculatorError(f"{model.name}: neither a tensor table nor the shapes of its weights are known")
-    head = {"Q8_0": "Q8_0", "MXFP4_MOE": "Q8_0"}.get(mix, "Q6_K")
-    head = BASE[mix] if BASE[mix] in _WHOLE else head
+    head = "Q5_K" if mix in (*_TINY, "IQ3_XXS") else {"Q8_0": "Q8_0", "MXFP4_MOE": "Q8_0"}.get(mix, "Q6_K")
+    head = mix if mix in _WHOLE else head
     out: list[Tensor] = []
     for weight in model.weights:
         if weight.name.startswith("visual"):
             continue  # a file of its own: --mmproj
         if weight.name == "embed_tokens":
-            out.append(_tensor("token_embd.weight", weight, head if model.tied_embeddings else BASE[mix]))
+            out.append(
+                _tensor("token_embd.weight", weight, head if model.tied_embeddings else _EMBEDDING.get(mix, BASE[mix]))
+            )
         elif weight.name == "lm_head":
             out.append(_tensor("output.weight", weight, head))
         elif weight.name == "embed_tokens_per_layer":
@@ -142,18 +205,25 @@ def estimated_tensors(model: Model, mix: str) -> tuple[Tensor, ...]:
             out.append(_tensor(weight.name, weight, BASE[mix]))
         else:
             out.append(_small(weight.name, weight))
+    attentions = sum(bool(layer.n_head_kv) for layer in model.layers)
+    seen = 0
     for block, layer in enumerate(model.layers):
-        out += _block(block, layer, mix, model)
+        ratio = layer.n_head // layer.n_head_kv if layer.n_head_kv else 1
+        is_70b = len(model.layers) == 80 and ratio > 1 and model.architecture == "llama"
+        by_block = _Place(block, len(model.layers), ratio, model.n_expert == 8, is_70b)
+        by_attention = replace(by_block, index=seen, count=attentions)
+        out += _block(block, layer, mix, by_attention, by_block)
+        seen += bool(layer.n_head_kv)
     return tuple(out)
 
 
-def _block(block: int, layer: Layer, mix: str, model: Model) -> list[Tensor]:
+def _block(block: int, layer: Layer, mix: str, by_attention: _Place, by_block: _Place) -> list[Tensor]:
     out = []
     for weight in layer.weights:
         role = next((role for pattern, role in _ROLES if pattern.search(weight.name)), None)
         if not weight.linear or weight.columns == 1:
             out.append(_small(f"blk.{block}.{weight.name}", weight))
         else:
-            kind = _type_of(role or "", mix, block, model)
+            kind = _type_of(role or "", mix, by_attention if role == "attn_v" else by_block)
             out.append(_tensor(f"blk.{block}.{role or weight.name}.weight", weight, kind))
     return out
