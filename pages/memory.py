@@ -178,6 +178,7 @@ else:
         column_config={
             "what it leaves out": st.column_config.TextColumn(width="large"),
             "measured by": st.column_config.TextColumn(width="medium"),
+            "error": st.column_config.TextColumn(width=120),
         },
     )
     st.download_button(

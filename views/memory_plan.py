@@ -231,12 +231,43 @@ def _draw_bars(title: str, found: Answer, top_gib: float) -> None:
 
 
 def _draw_remedies(found: Answer) -> None:
+    starts = fits_together(found.plan) == Fits.YES
+    for heading, texts in (
+        ("Any one of these makes it fit for sure:", [] if starts else [f"`{text}`" for text in found.plan.remedies]),
+        (f"For all {found.load.users} users at once, any one of these:", all_users(found)),
+    ):
+        if texts:
+            st.markdown("\n".join([f":small[{heading}]", "", *(f"- :small[{text}]" for text in texts)]))
+
+
+def all_users(found: Answer) -> list[str]:
+    """What makes all users fit, as Markdown, each planned again: flags of vLLM, fewer users, a shorter context."""
     if found.fits == Fits.YES:
-        return
-    flags = [f"<code>{escape(remedy)}</code>" for remedy in found.plan.remedies]
-    listed = "".join(f"<li>{text}</li>" for text in (*flags, *map(escape, smaller_loads(found))))
-    if listed:
-        st.html(f'<p class="er-note">Any one of these would fit:</p><ul class="er-remedies">{listed}</ul>')
+        return []
+    texts = []
+    settings = found.settings
+    if isinstance(settings, vllm_settings.VllmSettings) and settings.platform != "cpu":
+        ranks = len(found.machine.devices)
+        candidates: list[tuple[str, dict[str, object]]] = [
+            ("--kv-cache-dtype fp8", {"kv_cache_dtype": "fp8"}),
+            ("--quantization fp8", {"quantization": "fp8"}),
+            ("--kv-cache-dtype fp8 --quantization fp8", {"kv_cache_dtype": "fp8", "quantization": "fp8"}),
+            (f"--tensor-parallel-size {ranks}", {"tensor_parallel_size": ranks}),
+        ]
+        for flags, changes in candidates:
+            changed = vllm_settings.with_changes(settings, **changes)
+            if changed != settings and not (found.model.quantization and "quantization" in changes):
+                texts += [f"`{flags}`"] if _holds(found, changed) else []
+    return [*texts, *smaller_loads(found)]
+
+
+def _holds(found: Answer, settings: Settings) -> bool:
+    """Whether all users fit with other settings; settings that the engine refuses hold nobody."""
+    try:
+        made = plan(found.model, settings, found.machine.devices, found.machine.host)
+    except CalculatorError:
+        return False
+    return fits_together(made, found.load.users) == Fits.YES
 
 
 def top_of(answers: Sequence[Answer]) -> float:
