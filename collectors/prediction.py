@@ -68,7 +68,7 @@ def predict(
 
 def _sentence(error: Exception) -> str:
     text = str(error)
-    return f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith(".") else ".")
+    return text if text.endswith(".") else f"{text}."
 
 
 def _file_of(model: Model, reference: str) -> str:

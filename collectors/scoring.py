@@ -19,7 +19,7 @@ import structlog
 
 from calculator.document import document
 from calculator.llamacpp_settings import LlamaCppSettings, arguments
-from calculator.model import CalculatorError, Device, DevicePlan, Interval
+from calculator.model import CalculatorError, Device, DevicePlan, Interval, MemoryPlan
 from calculator.plan import plan
 from collectors.fit_params import MIB, NAME, FitParamsError, estimate
 from collectors.prediction import Prediction, predict
@@ -125,7 +125,7 @@ class MemoryScoring:
             return [Compared("plan", "bytes", None, None, None, prediction.reason)]
         made = prediction.plan
         found = []
-        host = _host_total(engine, made.host)
+        host = _host_total(engine, made)
         if host is not None and engine.get("host_memory_bytes") is not None:
             found.append(
                 Compared(
@@ -247,15 +247,20 @@ def _estimator_flags(settings: LlamaCppSettings) -> list[str]:
     return [word for group in kept for word in group]
 
 
-def _host_total(engine: Mapping[str, Any], host: DevicePlan) -> Interval | None:
-    """What the engine's processes should hold in host memory; None where there is no rule for it."""
+def _host_total(engine: Mapping[str, Any], made: MemoryPlan) -> Interval | None:
+    """
+    What the engine's processes should hold in host memory; None where there is no rule for it.
+
+    vLLM's plan has no process of its own in it but, on a CPU, the worker's; one of its tree is a small helper
+    (multiprocessing's resource tracker), so the lower bound leaves one out.
+    """
     if engine["kind"] != "vllm":
-        return host.total_bytes
-    count = engine.get("process_count")
-    if not count:
+        return made.host.total_bytes
+    count = int(engine.get("process_count") or 0) - (0 if made.devices else 1)
+    if count < 1:
         return None
-    own = Interval(VLLM_PROCESS_BYTES.low * int(count), VLLM_PROCESS_BYTES.high * int(count))
-    return host.total_bytes + own
+    own = Interval(VLLM_PROCESS_BYTES.low * (count - 1), VLLM_PROCESS_BYTES.high * count)
+    return made.host.total_bytes + own
 
 
 def _host_note(prediction: Prediction, host: DevicePlan) -> str | None:
