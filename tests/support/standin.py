@@ -5,7 +5,9 @@ Run by `tests.support.processes`, never imported. `STANDIN_PLAN` (JSON) says wha
 `{"title": str, "listen": [[address, port], ...], "answers": {path: [status, content type, body]},
 "children": [plan, ...]}`; a child with `"argv"` (and `"executable"`) is executed, any other is forked.
 Sockets without `"answers"` accept connections and stay silent; with
-`"listen_when_exists"` they are opened once that file is there. The tree lives until the pipe
+`"listen_when_exists"` they are opened once that file is there. `"script"` names a JSON file of such answers
+that is read anew for every request, `"record"` one to which `METHOD path` of each request is appended,
+`"server"` is the Server header. The tree lives until the pipe
 `STANDIN_LIFE` is closed by the test.
 """
 
@@ -34,9 +36,24 @@ def listener(address: str, port: int) -> socket.socket:
     return sock
 
 
-def serve(sock: socket.socket, answers: dict[str, tuple[int, str, str]]) -> None:
+def serve(sock: socket.socket, plan: dict[str, Any]) -> None:
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def version_string(self) -> str:
+            return plan.get("server", "stand-in")
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("do_"):  # every method is recorded and answered alike
+                return self.any_method
+            raise AttributeError(name)
+
+        def any_method(self) -> None:
+            answers = plan.get("answers") or {}
+            if "script" in plan:
+                with open(plan["script"]) as file:  # noqa: PTH123  (this file runs without the repository)
+                    answers = json.load(file)
+            if "record" in plan:
+                with open(plan["record"], "a") as file:  # noqa: PTH123
+                    file.write(f"{self.command} {self.path}\n")
             status, kind, body = answers.get(self.path, (404, "text/plain", "not found"))
             self.send_response(status)
             self.send_header("Content-Type", kind)
@@ -85,8 +102,8 @@ def be(plan: dict[str, Any]) -> None:
     if plan.get("fork_after_listening"):
         start_child(plan["fork_after_listening"])  # it holds the same sockets
     for sock in sockets:
-        if plan.get("answers") is not None:
-            serve(sock, plan["answers"])
+        if plan.get("answers") is not None or "script" in plan:
+            serve(sock, plan)
     ballast = bytearray(plan.get("ballast_bytes", 0))
     for at in range(0, len(ballast), 4096):
         ballast[at] = 1  # touched, so that it is resident
