@@ -44,10 +44,10 @@ def choices(scores: Sequence[Row]) -> dict[str, Choice]:
 
 def _of_engines(scores: Sequence[Row]) -> Iterator[Choice]:
     for engine_id, row in newest_by_engine(scores).items():
-        file = row.get("model_file")
-        if file:
-            title = f"{row.get('label') or engine_id} (on this host)"
-            yield Choice(f"{ENGINE_PREFIX}{engine_id}", title, str(file), str(file))
+        file = str(row["model_file"])
+        reference = file if file.startswith("/") else str(row.get("model") or file)  # else the catalogue's name
+        title = f"{row.get('label') or engine_id} (on this host)"
+        yield Choice(f"{ENGINE_PREFIX}{engine_id}", title, reference, reference)
 
 
 def newest_by_engine(scores: Sequence[Row]) -> dict[str, Row]:
