@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from calculator.llamacpp_cache import Cells
 from calculator.llamacpp_graph import Part, Work, graph_bytes, input_bytes, representative
 from calculator.llamacpp_settings import (
+    BUILD_CACHE_ROTATION,
     BUILD_CELL_INDICES,
     BUILD_EMBEDDING_INPUT,
     BUILD_GATE_FUSED,
@@ -28,6 +29,7 @@ from calculator.model import Attention, Device, Interval, Layer, Model
 
 OFFLOAD_MIN_BATCH = 32  # GGML_OP_OFFLOAD_MIN_BATCH: from here on a device computes with the host's weights
 PIPELINE_COPIES = 4  # GGML_SCHED_MAX_COPIES
+FLOATS = ("f32", "f16", "bf16")
 EXACT_ERA = BUILD_MIXED_INPUT
 
 # Architectures whose graph was compared node by node with the engine's own figures.
@@ -40,8 +42,9 @@ _CHECKED = (
 _CHECKED_NO_FLASH = (0.035, 0.025)
 _SMALL_TENSORS_BYTES = 256 << 10
 _CHECKED_ELSEWHERE = (0.07, 0.07)  # the same graph, on a device or in an earlier build
-_SIMILAR = (0.20, 0.25)  # attention layers in another order of nodes
+_SIMILAR = (0.25, 0.35)  # attention layers in another order of nodes
 _RECURRENT = (0.25, 0.35)  # scans differ between backends and builds
+_SPARSE = (0.25, 0.5)  # so does the indexer of sparse attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,8 @@ def work_of(settings: LlamaCppSettings, cells: Cells) -> Work:
         cast_mask=flash and not half,
         fused_gate=era >= BUILD_GATE_FUSED,
         cell_indices=era >= BUILD_CELL_INDICES,
+        rotates_k=era >= BUILD_CACHE_ROTATION and settings.cache_type_k not in FLOATS,
+        rotates_v=era >= BUILD_CACHE_ROTATION and settings.cache_type_v not in FLOATS,
         embedding_inputs=(era >= BUILD_EMBEDDING_INPUT) + (era >= BUILD_MIXED_INPUT),
     )
 
@@ -156,6 +161,8 @@ def _around(
         below, above = _CHECKED_ELSEWHERE
     else:
         below, above = _RECURRENT if recurrent or other else _SIMILAR
+        if any(layer.indexer_width for layer in layers):
+            below, above = _SPARSE
     high = int(size * (1 + above))
     if work.cast_mask and work.outputs == work.tokens:
         high += (work.mask_bytes + 2) * work.tokens * (work.cells + work.window_cells)

@@ -34,6 +34,8 @@ class Work:
     cast_mask: bool  # flash attention reads a half-precision copy of a single-precision mask
     fused_gate: bool  # gate and up become a third tensor, instead of being multiplied in place
     cell_indices: bool  # K and V are written by index; without flash attention V by the index of every element
+    rotates_k: bool  # a quantised cache: heads of a multiple of 64 are rotated before they are stored
+    rotates_v: bool
     embedding_inputs: int  # 0: tokens only; 1: a second input for embeddings; 2: and a third that mixes both
 
 
@@ -79,7 +81,8 @@ class _Builder:
         self.row = work.tokens * FLOAT_BYTES  # one number a token
         self.masks: dict[bool, int] = {}
         self.cast: set[int] = set()
-        self.index = self.rows = -1
+        self.index = self.rows = self.chosen = -1
+        self.model_is_sparse = any(layer.indexer_width for layer in model.layers)
         self.staged_bytes = 0
 
     def inputs(self, part: Part) -> int:
@@ -151,13 +154,22 @@ class _Builder:
             gate = graph.node(wide, q)
             q = graph.node(wide, q)
         q = graph.node(wide, q, self.index, inplace=True)
+        rotates_k = self.work.rotates_k and layer.head_dim_k % 64 == 0
+        rotates_v = self.work.rotates_v and layer.head_dim_v % 64 == 0
         if not layer.shares_kv:
             v = graph.node(layer.n_head_kv * layer.head_dim_v * row, x)
             k = graph.node(layer.n_head_kv * layer.head_dim_k * row, x)
             k = graph.node(layer.n_head_kv * layer.head_dim_k * row, k, self.index, inplace=True)
+            if rotates_k:
+                q = graph.node(wide, q)
+                k = graph.node(layer.n_head_kv * layer.head_dim_k * row, k)
+            if rotates_v:
+                v = graph.node(layer.n_head_kv * layer.head_dim_v * row, v)
             graph.use(k, self.index)
             graph.use(v, self.index)
         heads = self.scores(layer, q, out)
+        if rotates_v:
+            heads = graph.node(out, heads)
         return graph.node(out, heads, gate, inplace=True) if gate >= 0 else heads
 
     def _gated(self, layer: Layer) -> bool:
@@ -187,8 +199,21 @@ class _Builder:
         latent = graph.node(width * row, x)
         q = graph.node(heads * width * row, graph.node(heads * rank * row, q), q)
         graph.use(latent, self.index)
+        if self.model_is_sparse:
+            self.select(layer)
         out = self.scores(layer, q, heads * rank * row)
         return graph.node(heads * layer.head_dim_v * row, out)
+
+    def select(self, layer: Layer) -> None:
+        """Sparse attention: scores of the indexer, and a mask of what it chose (`build_attn` with top_k)."""
+        graph, size = self.graph, self.work.cells * self.row
+        if layer.indexer_width:
+            scores = graph.node(size, self.masks[False])
+            self.chosen = graph.node(self.row, scores)
+            graph.keep(self.chosen)
+        chosen = (self.chosen,) if self.chosen >= 0 else ()
+        mask = graph.node(size, graph.node(size), self.masks[False], *chosen, inplace=True)
+        graph.use(graph.node(size // 2, mask))
 
     def recurrent(self, layer: Layer, x: int) -> int:
         """A recurrent mixer: projection, convolution, scan; `delta-net-base.cpp`, `mamba-base.cpp`, `lfm2.cpp`."""

@@ -28,6 +28,7 @@ BUILD_SLOTS_AUTO = 6929  # no -np: 4 slots on one shared cache (#16736, 2025-11)
 BUILD_WINDOW_PAD_256 = 7063  # the window cache is padded to 256 in any case (#17037, 2025-11)
 BUILD_MLA_K_ONLY = 7826  # V of a compressed cache is a view of K (#19057, 2026-01)
 BUILD_EMBEDDING_INPUT = 7650  # the graph has room for tokens and for embeddings (#18550, 2026-01)
+BUILD_CACHE_ROTATION = 8607  # Q, K and V are rotated for a quantised cache (#21038, 2026-04)
 BUILD_MASK_F16 = 9350  # masks are built as f16 under flash attention (#23764, 2026-05)
 BUILD_SERVER_OUTPUTS = 9400  # the server reserves logits for its slots only (#23861, 2026-05)
 BUILD_MIXED_INPUT = 11200  # and for both mixed; not yet in the buffers of b10809, in the source of b11434
