@@ -393,6 +393,26 @@ class MemoryScore:
     document: str | None = None  # JSON of the plan
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryPart:
+    """
+    One part of what an engine's memory is made of. All parts of an engine are written anew when one changes.
+
+    They share one `ts`, and the newest set holds. What is in use of a reserved cache is made in queries.
+    """
+
+    table: ClassVar[str] = "memory_part"
+    ts: datetime
+    host: str
+    engine_id: str
+    epoch_id: str
+    part: str  # weights | kv_reserved | graphs | models (weights and cache, where only their sum is told)
+    place: str | None  # device | host; None: not known where
+    memory_bytes: int | None  # over all devices of the place; None: `source` says why it is not known
+    derived: bool  # computed by the rule in `source`, not the engine's own figure
+    source: str
+
+
 Row = (
     Engine
     | Epoch
@@ -406,8 +426,9 @@ Row = (
     | SourceHealth
     | Event
     | MemoryScore
+    | MemoryPart
 )
 ROW_TYPES: tuple[type[Row], ...] = (
     Engine, Epoch, EngineSample, QuantityOffer, LatencyBucket, Device, DeviceSample, HostSample,
-    ProcessMemory, SourceHealth, Event, MemoryScore,
+    ProcessMemory, SourceHealth, Event, MemoryScore, MemoryPart,
 )  # fmt: skip

@@ -109,5 +109,10 @@ class Store(Protocol):
 # memory_scores(engine_id=None, limit=1000)   the newest comparison of each epoch, one row a part, newest first
 #   ts host engine_id label epoch_id engine engine_version model model_file part unit predicted_low predicted_high
 #   measured measured_method error_fraction reason
+# memory_parts(at=None)        what the memory of each engine is made of in its newest life, as far as it is known
+#   ts host engine_id label epoch_id part place('device' | 'host' | NULL: not known where) memory_bytes derived source
+#   part: 'weights' 'kv_reserved' 'graphs' 'models' as in memory_part; 'held', what the engine's processes hold there;
+#   'rest', held less all parts; 'kv_in_use', the share of 'kv_reserved' that running requests hold. memory_bytes NULL:
+#   not known, source says why
 # status()     schema_version file_bytes wal_bytes newest_ts oldest_ts and rows of each table as rows_<table>
 # ---------------------------------------------------------------------------------------------

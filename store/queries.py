@@ -59,6 +59,7 @@ QUERIES: Mapping[str, Query] = {
     "epochs": Query(_ENGINE),
     "latest_epochs": Query(),
     "memory_scores": Query({**_ENGINE, "limit": Accepts("count", 1000)}),
+    "memory_parts": Query({"at": Accepts("time")}, as_of_now=True),
     "status": Query(),
 }
 

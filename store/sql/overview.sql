@@ -68,27 +68,6 @@ itl AS (
     WHERE quantity = 'itl_seconds' AND isinf(le)
     GROUP BY engine_id
 ),
-held AS (
-    SELECT engine_id, device_id, ts, max(ts) OVER (PARTITION BY engine_id, device_id IS NULL) AS newest_ts,
-        max(ts) OVER (PARTITION BY engine_id, device_id) AS device_ts, method, memory_bytes, cpu_cores, process_count
-    FROM process_memory
-    WHERE ts > $at - to_seconds($window_seconds) AND ts <= $at AND engine_id IS NOT NULL
-),
-memory AS (
-    SELECT engine_id,
-        CASE WHEN count_if(device_id IS NOT NULL AND memory_bytes IS NULL) = 0
-            THEN sum(memory_bytes) FILTER (device_id IS NOT NULL) END::BIGINT AS device_memory_bytes,
-        string_agg(DISTINCT method, '+' ORDER BY method) FILTER (device_id IS NOT NULL) AS device_memory_method,
-        CASE WHEN count_if(device_id IS NULL AND memory_bytes IS NULL) = 0
-            THEN sum(memory_bytes) FILTER (device_id IS NULL) END::BIGINT AS host_memory_bytes,
-        string_agg(DISTINCT method, '+' ORDER BY method) FILTER (device_id IS NULL) AS host_memory_method,
-        sum(cpu_cores) FILTER (device_id IS NULL) AS cpu_cores,
-        sum(process_count) FILTER (device_id IS NULL)::BIGINT AS process_count
-    FROM held
-    -- a device whose rows of this engine ended is one that the engine let go
-    WHERE ts = device_ts AND ts > newest_ts - INTERVAL 5 SECOND
-    GROUP BY engine_id
-),
 life AS (
     SELECT l.*, coalesce(l.epoch_id = s.epoch_id, false) AS sampled
     FROM epoch_latest AS l LEFT JOIN sample AS s USING (engine_id)
@@ -113,7 +92,7 @@ LEFT JOIN sample AS s ON s.engine_id = e.engine_id
 LEFT JOIN same_state AS ss ON ss.engine_id = e.engine_id
 LEFT JOIN in_window AS w ON w.engine_id = e.engine_id
 LEFT JOIN itl AS i ON i.engine_id = e.engine_id
-LEFT JOIN memory AS m ON m.engine_id = e.engine_id
+LEFT JOIN engine_memory_at($at, $window_seconds) AS m ON m.engine_id = e.engine_id
 WHERE e.first_seen <= $at
     AND NOT (
         coalesce(s.state = 'stopped' AND ss.state_since < $at - INTERVAL 10 MINUTE, false)

@@ -79,10 +79,11 @@ COLUMNS = {
         "ts host engine_id label epoch_id engine engine_version model model_file part unit predicted_low "
         "predicted_high measured measured_method error_fraction reason"
     ),
+    "memory_parts": _words("ts host engine_id label epoch_id part place memory_bytes derived source"),
     "status": _words(
         "schema_version file_bytes wal_bytes newest_ts oldest_ts rows_engine rows_epoch rows_engine_sample "
         "rows_quantity_offer rows_latency_bucket rows_device rows_device_sample rows_host_sample "
-        "rows_process_memory rows_source_health rows_event rows_memory_plan"
+        "rows_process_memory rows_source_health rows_event rows_memory_plan rows_memory_part"
     ),
 }
 RANGED = {"latency", "events"} | {name for name in COLUMNS if name.endswith("_series")}
