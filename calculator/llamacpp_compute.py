@@ -9,10 +9,10 @@ estimator, the interval is 2 % wide; elsewhere it is wider, but never more than 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from calculator.llamacpp_cache import Cells
-from calculator.llamacpp_graph import Part, Work, graph_bytes, input_bytes, representative
+from calculator.llamacpp_graph import Part, Work, graph_bytes, input_bytes, kind_of, representative
 from calculator.llamacpp_settings import (
     BUILD_CACHE_ROTATION,
     BUILD_CELL_INDICES,
@@ -87,12 +87,25 @@ def compute_buffers(
     host are copied to the first device to compute with them when a micro-batch has 32 tokens or more.
     """
     work = work_of(settings, cells)
-    where = placed.layer_device
-    layers = model.layers
+    where, layers = placed.layer_device, model.layers
     output = where[-1]
+    kinds = [kind_of(layer) for layer in layers]
+    known: dict[object, int] = {}
+
+    def size_of(chosen: Sequence[int], part: Part) -> int:
+        """The buffer of these layers; parts of alike layers are laid out once."""
+        own = [kinds[index] for index in chosen]
+        numbers = representative(own)
+        key = (tuple(own[number] for number in numbers), part)
+        if key not in known:
+            full = replace(part, layers=tuple(layers[chosen[number]] for number in numbers))
+            known[key] = graph_bytes(model, work, full)
+        return known[key]
+
+    everything = range(len(layers))
     if not devices:
-        part = Part(representative(layers), embeds=True, outputs=True)
-        return Compute((), _around(graph_bytes(model, work, part), model, layers, settings, work, on_host=True))
+        size = size_of(everything, Part((), embeds=True, outputs=True))
+        return Compute((), _around(size, model, layers, settings, work, on_host=True))
     staging = (
         settings.op_offload
         and settings.era >= BUILD_OP_OFFLOAD
@@ -107,35 +120,37 @@ def compute_buffers(
         and settings.kv_offload
         and not any(device.name.startswith("RPC") for device in devices)  # no events between hosts
     )
+    by_device: list[list[int]] = [[] for _ in range(len(devices) + 1)]  # the host's last
+    for index in everything:
+        by_device[where[index]].append(index)
     on_device = []
     for index in range(len(devices)):
-        own = tuple(layer for layer, device in zip(layers, where, strict=False) if device == index)
+        own: Sequence[int] = by_device[index]
         split = settings.split_mode == "tensor"
-        staged = placed.staged_bytes if staging and index == 0 else 0  # the first device computes for the host
-        if staging and index == 0 and HOST in where[: len(layers)]:
-            own = layers
-        if split:
-            own = layers
+        if split or (staging and index == 0 and by_device[HOST]):
+            own = everything  # the first device computes for the host
         outputs = output == index or split or (staging and index == 0 and output == HOST)
         if not own and not outputs:
             on_device.append(Interval.exactly(0))
             continue
         part = Part(
-            representative(own),
+            (),
             embeds=False,
             outputs=outputs,
-            staged_bytes=staged,
+            staged_bytes=placed.staged_bytes if staging and index == 0 else 0,
             staged_head_bytes=placed.staged_head_bytes if staging and output == HOST and index == 0 else 0,
             copies=PIPELINE_COPIES if pipeline else 1,
         )
-        on_device.append(_around(graph_bytes(model, work, part), model, own, settings, work, on_host=False))
-    on_host = tuple(layer for layer, device in zip(layers, where, strict=False) if device == HOST)
+        some = [layers[number] for number in own]
+        on_device.append(_around(size_of(own, part), model, some, settings, work, on_host=False))
     inputs = input_bytes(model, work, layers) * (PIPELINE_COPIES if pipeline else 1)
-    if not on_host and output != HOST:
+    stay = by_device[HOST]
+    if not stay and output != HOST:
         spread = 0 if settings.era >= EXACT_ERA and not pipeline else 0.05
         return Compute(tuple(on_device), Interval(int(inputs * (1 - spread)), int(inputs * (1 + spread))))
-    part = Part(representative(on_host), embeds=True, outputs=output == HOST)
-    whole = _around(graph_bytes(model, work, part), model, on_host, settings, work, on_host=True)
+    on_host = [layers[number] for number in stay]
+    size = size_of(stay, Part((), embeds=True, outputs=output == HOST))
+    whole = _around(size, model, on_host, settings, work, on_host=True)
     if staging:
         stays = any(layer.state is not None for layer in on_host)  # scans run where their weights lie
         low = max(inputs, whole.high // 2) if stays else inputs

@@ -52,23 +52,32 @@ class Part:
     copies: int = 1  # of the inputs, while several devices work on micro-batches in turn
 
 
-def representative(layers: Sequence[Layer]) -> tuple[Layer, ...]:
+Kind = tuple[object, ...]
+
+
+def kind_of(layer: Layer) -> Kind:
+    """What makes blocks alike, as far as the sizes of their tensors go."""
+    return (layer.attention, layer.n_head, layer.n_head_kv, layer.head_dim_k, layer.n_ff, layer.experts,
+            layer.state is None, layer.shares_kv, layer.indexer_width)  # fmt: skip
+
+
+def representative(kinds: Sequence[Kind]) -> list[int]:
     """
-    Layers enough for the same peak: the first three, each new pair of neighbours, and the last two.
+    Numbers of the layers that are enough for the same peak: the first three, each new pair of neighbours, the last two.
 
     Every block frees what it used before the next begins, so the places repeat.
     """
-    kept: list[Layer] = []
-    seen: set[tuple[object, object]] = set()
-    previous: object = None
-    for index, layer in enumerate(layers):
-        kind = (layer.attention, layer.n_head, layer.n_head_kv, layer.head_dim_k, layer.n_ff, layer.experts,
-                layer.state is None, layer.shares_kv)  # fmt: skip
-        if index < 3 or index >= len(layers) - 2 or (previous, kind) not in seen:
-            kept.append(layer)
-        seen.add((previous, kind))
+    kept: list[int] = []
+    seen: set[tuple[Kind, Kind]] = set()
+    previous: Kind = ()
+    last = len(kinds) - 2
+    for index, kind in enumerate(kinds):
+        pair = previous, kind
+        if index < 3 or index >= last or pair not in seen:
+            kept.append(index)
+            seen.add(pair)
         previous = kind
-    return tuple(kept)
+    return kept
 
 
 class _Builder:
@@ -353,7 +362,8 @@ def graph_bytes(model: Model, work: Work, part: Part) -> int:
 
 def input_bytes(model: Model, work: Work, layers: Sequence[Layer]) -> int:
     """Bytes of the host's buffer when every block runs on a device: inputs, masks, and the looked-up rows."""
-    part = Part(tuple(layers), embeds=True, outputs=False, inputs_only=True)
+    kinds = [kind_of(layer) for layer in layers]
+    part = Part(tuple(layers[number] for number in representative(kinds)), embeds=True, outputs=False, inputs_only=True)
     builder = _Builder(model, work)
     builder.inputs(part)
     return builder.graph.buffer_bytes()
