@@ -1,4 +1,4 @@
-"""`python -m collectors run | once | probe URL | status | stop`."""
+"""`python -m collectors run | once | probe URL | engines | status | stop`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from pydantic_settings import BaseSettings, CliApp, CliPositionalArg, CliSubComm
 import settings as configuration
 from collectors import lifecycle, logs
 from collectors.daemon import Collector
+from collectors.engines import ADAPTERS
+from collectors.offers import offers_document, offers_markdown
 from collectors.probe import Probed, probe, survey
 from collectors.redaction import redact_url
 from collectors.report import facts_text, table_text, text
@@ -87,6 +89,30 @@ class Probe(BaseModel):
         sys.exit(EXIT_NOT_IDENTIFIED)
 
 
+class Engines(BaseModel):
+    """List the engines that are known, and which quantities each of them offers."""
+
+    markdown: bool = Field(False, description="print the tables of the README")
+    as_json: bool = JsonFlag
+
+    def cli_cmd(self) -> None:
+        """Print what the adapters declare."""
+        if self.markdown:
+            print(offers_markdown(ADAPTERS), end="")
+            return
+        document = offers_document(ADAPTERS)
+        if self.as_json:
+            _print_json(document)
+            return
+        for engine in document:
+            print(f"{engine['title']} (port {', '.join(map(str, engine['usual_ports']))}): {engine['start_hint']}")
+            rows = [
+                [name, entry.get("source", "not offered"), entry.get("condition") or entry.get("reason") or ""]
+                for name, entry in engine["quantities"].items()
+            ]
+            print(table_text(["quantity", "read from", "when, or why not"], rows))
+
+
 class Status(BaseModel):
     """Say whether a collector runs, since when and how the store is."""
 
@@ -139,6 +165,7 @@ class Cli(BaseSettings):
     run: CliSubCommand[Run]
     once: CliSubCommand[Once]
     probe: CliSubCommand[Probe]
+    engines: CliSubCommand[Engines]
     status: CliSubCommand[Status]
     stop: CliSubCommand[Stop]
 
@@ -172,7 +199,7 @@ def _short(value: Any) -> Any:
     return f"{text(value['count'])} observations, sum {text(value['sum_seconds'])}"
 
 
-def _print_json(document: dict[str, Any]) -> None:
+def _print_json(document: dict[str, Any] | list[dict[str, Any]]) -> None:
     def plain(value: Any) -> str:
         return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else str(value)
 

@@ -51,7 +51,8 @@ _NEVER: Mapping[str, str] = {
     "itl_seconds": "llama.cpp keeps no latency histograms; the mean is generation time per generated token.",
     "tpot_seconds": "llama.cpp keeps no latency histograms; the mean is generation time per generated token.",
 }
-_CACHED_SINCE = "builds of August 2026 and newer"
+_CACHED_SINCE = "with --metrics, from August 2026 on"
+_SLOTS = "with /slots, which is on since August 2025"
 _BOTH = f"{_P}prompt_tokens_total + {_P}prompt_tokens_cached_total"
 _USED = "/slots n_prompt_tokens of processing slots / KV capacity (estimated)"
 OFFERS: Mapping[str, Offered | Absence] = {
@@ -64,8 +65,9 @@ OFFERS: Mapping[str, Offered | Absence] = {
     "prefix_cache_hit_tokens_total": Offered(_VALUES["prefix_cache_hit_tokens_total"], _CACHED_SINCE),
     "prefix_cache_query_tokens_total": Offered(_BOTH, _CACHED_SINCE),
     "prompt_with_cached_tokens_total": Offered(_BOTH, _CACHED_SINCE),
-    "kv_used_fraction": Offered(_USED, "with --slots"),
-    "kv_capacity_tokens": Offered("/slots n_ctx", "with --slots, where its command line can be seen"),
+    "requests_running": Offered(_VALUES["requests_running"], "with --metrics, else from /slots"),
+    "kv_used_fraction": Offered(_USED, _SLOTS),
+    "kv_capacity_tokens": Offered("/slots n_ctx", f"{_SLOTS}, where the command line can be seen"),
 }
 _CACHED = ("prefix_cache_hit_tokens_total", "prefix_cache_query_tokens_total", "prompt_with_cached_tokens_total")
 

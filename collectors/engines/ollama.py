@@ -44,7 +44,8 @@ from store.model import COUNTERS, QUANTITIES, EngineState, Offer
 
 _CHILD = LlamaCpp()
 _SWITCH = "LLAMA_ARG_ENDPOINT_METRICS=1"
-_CONDITION = f"from 0.30 on, with {_SWITCH}"
+_SINCE = "from 0.30 on, where its child can be seen"
+_CONDITION = f"{_SINCE}, with {_SWITCH}"
 _SOURCE = "llama-server child"
 _REMEDY = (
     f"Start `ollama serve` with {_SWITCH} in its environment, which its children inherit "
@@ -75,8 +76,7 @@ class Ollama(StandsAlone):
         quantity: Absence(Offer.NOT_OFFERED, _RESPONSES if "histogram" in offer.reason else offer.reason)
         if isinstance(offer, Absence)
         else Offered(
-            f"{_SOURCE}: {offer.source}",
-            "from 0.30 on" if "--metrics" not in (offer.condition or "") else _CONDITION,
+            f"{_SOURCE}: {offer.source}", _SINCE if "/slots" in f"{offer.source} {offer.condition}" else _CONDITION
         )
         for quantity, offer in LlamaCpp.offers.items()
     }

@@ -430,32 +430,6 @@ def test_server_that_cannot_sleep_is_read_without_props(http: HttpClient) -> Non
         assert server.paths == ["/metrics", "/slots"]
 
 
-@pytest.mark.parametrize("arguments", [("llama-server", "--models-dir", "/models"), ()])
-def test_router_is_named_and_no_model_is(http: HttpClient, arguments: tuple[str, ...]) -> None:
-    props = {
-        "role": "router",
-        "max_instances": 4,
-        "models_autoload": True,
-        "model_alias": "llama-server",
-        "model_path": "none",
-        "default_generation_settings": {"n_ctx": 0},
-        "build_info": "b11434-abcdef0",
-    }  # fields of a live router (engines' live check of 0.6.0-dev)
-    refused = payload("llamacpp_0.6.0_400_router_no_model.json", status=400)
-    answers = {"/props": document(props), "/metrics": refused, "/slots": refused}
-    answers["/v1/models"] = payload("llamacpp_0.6.0_router_models_one_loaded.json")
-    with EngineServer(answers, server="llama.cpp") as server:
-        identity = LLAMA.identify(at(server, arguments), http)
-        reading = LLAMA.sample(at(server, arguments), http, histograms=True)
-        assert not any("?" in path for path in server.paths)
-    assert identity is not None
-    assert (identity.facts["role"], identity.model_id, identity.version) == ("router", None, "b11434-abcdef0")
-    assert "not sampled yet" in (identity.detail or "")
-    assert reading.state is EngineState.READY
-    assert reading.readings == {}
-    assert_complete(reading)
-
-
 # Bad answers -----------------------------------------------------------------------------------
 
 
