@@ -18,7 +18,7 @@ from calculator.llamacpp_cache import (
     output_bytes,
     widest_v,
 )
-from calculator.llamacpp_compute import Compute, compute_buffers
+from calculator.llamacpp_compute import Compute, Sizes, compute_buffers
 from calculator.llamacpp_mixes import estimated_tensors, mix_of
 from calculator.llamacpp_notes import notes_of
 from calculator.llamacpp_remedies import WHOLLY_FITS, find_remedies, grade
@@ -74,11 +74,12 @@ def plan_llamacpp(
     :raises SettingError: flags that contradict each other or the devices
     """
     model, estimated = _prepare(model)
-    plan = _plan(model, settings, devices, host, draft, estimated=estimated)
+    sizes: Sizes = {}
+    plan = _plan(model, settings, devices, host, draft, sizes, estimated=estimated)
     if remedies and grade(plan) < WHOLLY_FITS:
 
         def attempt(changed: LlamaCppSettings) -> MemoryPlan:
-            return _plan(model, changed, devices, host, draft, estimated=estimated)
+            return _plan(model, changed, devices, host, draft, sizes, estimated=estimated)
 
         return replace(plan, remedies=find_remedies(model, settings, plan, attempt))
     return plan
@@ -127,6 +128,7 @@ def _plan(
     devices: Sequence[Device],
     host: Device | None,
     draft: Model | None,
+    sizes: Sizes,
     *,
     estimated: bool,
 ) -> MemoryPlan:
@@ -137,7 +139,7 @@ def _plan(
         own = replace(settings, rollback_rows=0)
         extra = _caches(model.mtp_layers, own, cells, placed, len(devices), first=len(model.layers))
         sums.kv = [a + b for a, b in zip(sums.kv, extra.kv, strict=True)]
-    compute = compute_buffers(model, settings, cells, placed, devices)
+    compute = compute_buffers(model, settings, cells, placed, devices, sizes)
     if settings.mtp and model.mtp_layers:
         compute = _twice(compute, model, settings, cells, placed, devices)
     rows = output_bytes(model, settings)

@@ -55,6 +55,9 @@ class Compute:
     host: Interval
 
 
+Sizes = dict[object, int]
+
+
 def work_of(settings: LlamaCppSettings, cells: Cells) -> Work:
     """The worst micro-batch."""
     era, flash, tokens = settings.era, settings.uses_flash_attention, cells.ubatch
@@ -78,7 +81,12 @@ def work_of(settings: LlamaCppSettings, cells: Cells) -> Work:
 
 
 def compute_buffers(
-    model: Model, settings: LlamaCppSettings, cells: Cells, placed: Placed, devices: Sequence[Device]
+    model: Model,
+    settings: LlamaCppSettings,
+    cells: Cells,
+    placed: Placed,
+    devices: Sequence[Device],
+    known: Sizes | None = None,
 ) -> Compute:
     """
     What the graph needs on each device and on the host.
@@ -90,13 +98,13 @@ def compute_buffers(
     where, layers = placed.layer_device, model.layers
     output = where[-1]
     kinds = [kind_of(layer) for layer in layers]
-    known: dict[object, int] = {}
+    known = {} if known is None else known
 
     def size_of(chosen: Sequence[int], part: Part) -> int:
         """The buffer of these layers; parts of alike layers are laid out once."""
         own = [kinds[index] for index in chosen]
         numbers = representative(own)
-        key = (tuple(own[number] for number in numbers), part)
+        key = (tuple(own[number] for number in numbers), part, work)
         if key not in known:
             full = replace(part, layers=tuple(layers[chosen[number]] for number in numbers))
             known[key] = graph_bytes(model, work, full)
@@ -143,7 +151,9 @@ def compute_buffers(
         )
         some = [layers[number] for number in own]
         on_device.append(_around(size_of(own, part), model, some, settings, work, on_host=False))
-    inputs = input_bytes(model, work, layers) * (PIPELINE_COPIES if pipeline else 1)
+    if work not in known:
+        known[work] = input_bytes(model, work, layers)
+    inputs = known[work] * (PIPELINE_COPIES if pipeline else 1)
     stay = by_device[HOST]
     if not stay and output != HOST:
         spread = 0 if settings.era >= EXACT_ERA and not pipeline else 0.05
