@@ -5,6 +5,7 @@ The bodies are the recorded ones of tests/fixtures/payloads (their README says h
 expected kinds, versions and model names are what stands in those files.
 """
 
+import json
 import sys
 import threading
 from collections import Counter
@@ -22,6 +23,7 @@ from collectors.probing import Prober
 from collectors.processes import ProcessTable
 from settings import CollectorSettings, Settings
 from store.model import EngineState
+from tests.support.engines import ROUTER_PROPS
 from tests.support.processes import STANDIN, Standin, vllm
 from tests.support.wait import free_port, until
 
@@ -298,3 +300,21 @@ def test_an_endpoint_that_is_no_longer_listed_is_forgotten(prober, http):
         asked = server.requests
         assert len(prober.find([at(server.url)], ADAPTERS, http)) == 1
         assert server.requests > asked
+
+
+LISTED = (PAYLOADS / "llamacpp_0.6.0_router_models_one_loaded.json").read_text()
+UNLOADED = (PAYLOADS / "llamacpp_0.6.0_router_models_unloaded.json").read_text()
+ROUTER = {
+    "/props": (200, JSON, json.dumps(ROUTER_PROPS)),
+    "/models": (200, JSON, LISTED),
+    "/props?model=tiny&autoload=false": (200, JSON, (PAYLOADS / "llamacpp_0.6.0_props.json").read_text()),
+}
+
+
+def test_the_models_of_a_router_come_and_go_with_each_look(prober, http):
+    with serving(dict(ROUTER)) as server:
+        for listing, models in ((LISTED, [None, "tiny"]), (UNLOADED, [None]), (LISTED, [None, "tiny"])):
+            server.replies["/models"] = (200, JSON, listing)
+            found = prober.find([at(server.url)], ADAPTERS, http)
+            assert [(f.endpoint.model, f.adapter.kind) for f in found] == [(m, "llama.cpp") for m in models]
+        assert found[1].identity.model_id == "tiny"

@@ -50,6 +50,12 @@ def test_engine_id_is_kind_and_address(kind: str, url: str, expected: str) -> No
     assert engine_id_of(kind, url) == expected
 
 
+def test_a_model_behind_a_router_has_an_id_of_its_own() -> None:
+    assert engine_id_of("llama.cpp", "http://127.0.0.1:8080", "tiny") == "llama.cpp-8080-tiny"
+    name = "ggml-org/gemma-3:Q4_K_M"
+    assert engine_id_of("llama.cpp", "http://10.0.0.7:8080", name) == "llama.cpp-10.0.0.7-8080-ggml-org--gemma-3-Q4_K_M"
+
+
 def test_short_model_name() -> None:
     assert short_model_name("/models/SmolLM2-135M-Instruct.Q4_1.gguf") == "SmolLM2-135M-Instruct.Q4_1"
     assert short_model_name("Qwen/Qwen3-8B") == "Qwen3-8B"
@@ -166,3 +172,72 @@ def test_two_kinds_on_one_port_over_time_are_two_engines() -> None:
     second, _ = registry.attach(endpoint(2.0), LLAMA, other, NOON)
     assert first.engine.engine_id == "vllm-8000"
     assert second.engine.engine_id == "llama.cpp-8000"
+
+
+def model_endpoint(start: float | None) -> Endpoint:
+    return Endpoint("http://127.0.0.1:8080", "router", pid=77 if start else None, process_start=start, model="tiny")
+
+
+def model_identity() -> Identity:
+    return Identity(kind="llama.cpp", state=EngineState.READY, model_id="tiny")
+
+
+STOPPED = EngineReading(state=EngineState.STOPPED, detail="The router has unloaded the model.")
+
+
+@pytest.mark.parametrize("starts", [(1000.0, 2000.0), (None, None)], ids=["child seen", "child unseen"])
+def test_a_model_that_is_unloaded_and_loaded_again_begins_an_epoch(starts: tuple[float | None, float | None]) -> None:
+    registry = Registry("h")
+    first, _ = registry.attach(model_endpoint(starts[0]), LLAMA, model_identity(), NOON)
+    registry.observe(first, STOPPED, NOON)
+    later = NOON + timedelta(seconds=30)
+    second, rows = registry.attach(model_endpoint(starts[1]), LLAMA, model_identity(), later)
+    assert second.engine.engine_id == first.engine.engine_id == "llama.cpp-8080-tiny"
+    assert second.epoch.epoch_id != first.epoch.epoch_id
+    assert kinds(rows) == ["restarted"]
+    assert second.engine.label == "llama.cpp · tiny"
+
+
+def test_a_router_and_its_models_are_told_apart() -> None:
+    registry = Registry("h")
+    facts = {"role": "router", "models": {"tiny": "loaded"}}
+    front = Endpoint("http://127.0.0.1:8080", "test")
+    router, _ = registry.attach(front, LLAMA, Identity("llama.cpp", EngineState.READY, facts=facts), NOON)
+    model, _ = registry.attach(model_endpoint(None), LLAMA, model_identity(), NOON)
+    assert (router.engine.engine_id, router.engine.label) == ("llama.cpp-8080", "llama.cpp router")
+    assert model.engine.label == "llama.cpp · tiny"
+
+
+def test_a_model_that_ollama_exchanges_begins_one_epoch() -> None:
+    """Its name changes in the identity and its child in the sample: both are the same change."""
+    ollama = next(a for a in ADAPTERS if a.kind == "ollama")
+    registry, at = Registry("h"), Endpoint("http://127.0.0.1:11434", "test", pid=9, process_start=10.0)
+
+    def serves(model: str | None) -> Identity:
+        return Identity("ollama", EngineState.READY, model_id=model, models_come_and_go=True)
+
+    def sampled(child: str) -> EngineReading:
+        return replace(reading(5.0, child), marker_change="counts anew: a model was loaded or unloaded")
+
+    before, _ = registry.attach(at, ollama, serves("a"), NOON)
+    before, _ = registry.observe(before, sampled("41@1"), NOON)
+    after, rows = registry.attach(at, ollama, serves("b"), NOON + timedelta(seconds=5))
+    assert kinds(rows) == ["configuration_changed"]
+    after, rows = registry.observe(after, sampled("42@7"), NOON + timedelta(seconds=6))
+    assert kinds(rows) == []
+    again, rows = registry.observe(after, sampled("43@9"), NOON + timedelta(seconds=60))
+    assert again.epoch.epoch_id != after.epoch.epoch_id  # the same model, loaded again
+    (event,) = [row for row in rows if isinstance(row, Event)]
+    assert event.text == "Ollama · b counts anew: a model was loaded or unloaded"
+
+
+def test_a_counter_that_was_hidden_for_a_while_still_tells_a_restart() -> None:
+    """TGI's families vanish with a restart and come back with the first request."""
+    registry = Registry("h")
+    attached, _ = registry.attach(endpoint(), VLLM, identity(), NOON)
+    registry.observe(attached, reading(1000), NOON)
+    registry.observe(attached, EngineReading(EngineState.READY), NOON + timedelta(seconds=2))
+    other = EngineReading(EngineState.READY, readings={"requests_finished_total": Reading(1, "x")})
+    registry.observe(attached, other, NOON + timedelta(seconds=4))
+    _, rows = registry.observe(attached, reading(3), NOON + timedelta(seconds=6))
+    assert kinds(rows) == ["restarted"]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,68 +20,24 @@ import pytest
 from collectors.scoring import MemoryScoring
 from settings import Settings
 from store.local import LocalStore
-from store.model import Device, DeviceSample, Engine, EngineSample, Epoch, ProcessMemory, Row
+from store.model import Device, DeviceSample, MemoryScore, ProcessMemory
 from store.writer import Writer
 from tests.support.llamacpp import model_path
+from tests.support.sampled import Sampled
 
 LLAMA, VLLM = "llama.cpp-8080", "vllm-8000"
 GIB = 2**30
 
 
-@dataclass
-class Fixture:
-    """A store that is filled with what a collector would have sampled just now."""
-
-    store: LocalStore
-    writer: Writer
-    started: datetime
-
-    def put(self, *rows: Row) -> None:
-        self.writer.put(list(rows))
-        self.writer.flush()
-
-    def engine(self, engine_id: str, arguments: list[str] | None, **facts: Any) -> None:
-        """An engine in its first life."""
-        kind = engine_id.rsplit("-", 1)[0]
-        known: dict[str, Any] = {
-            "version": "b11434-0123abc" if kind == "llama.cpp" else "0.32.0",
-            "model_id": "smollm2",
-            "model_path": None,
-            "quantization": None,
-            "max_context_tokens": None,
-            "slots": None,
-            "arguments": json.dumps(arguments) if arguments else None,
-            "facts": None,
-        }
-        self.put(
-            Engine("host-a", engine_id, kind, f"{kind} here", "http://127.0.0.1:8080", "a test", self.started),
-            Epoch("host-a", engine_id, f"{engine_id}@1", self.started, True, self.started, None, **(known | facts)),
-        )
-
-    def sample(self, engine_id: str, rss_bytes: int | None, capacity: float | None, state: str = "ready") -> None:
-        """What was sampled of it now."""
-        now = datetime.now(UTC)
-        self.put(
-            EngineSample(now, 1000.0, "host-a", engine_id, f"{engine_id}@1", state, None, kv_capacity_tokens=capacity),
-            ProcessMemory(now, "host-a", engine_id, f"{engine_id}@1", None, 1, "engine", "rss", rss_bytes, 0.1, 4),
-        )
-
-    def score(self, scoring: MemoryScoring) -> list[dict[str, Any]]:
-        """Compare once and store it; the rows that were written."""
-        outcome = scoring.run(datetime.now(UTC), 1000.0)
-        self.put(*outcome.rows)
-        return [{name: getattr(row, name) for name in type(row).__slots__} for row in outcome.rows]
-
-
 @pytest.fixture
-def fixture(tmp_path: Path) -> Iterator[Fixture]:
+def fixture(tmp_path: Path) -> Iterator[Sampled]:
     settings = Settings(data=tmp_path / "data", host="host-a")
     writer = Writer(settings.store_path, settings.store, host="host-a")
-    yield Fixture(LocalStore(writer, settings.store), writer, datetime.now(UTC) - timedelta(minutes=1))
+    yield Sampled(LocalStore(writer, settings.store), writer, datetime.now(UTC) - timedelta(minutes=1))
     writer.close()
 
 
-def scoring_of(fixture: Fixture, fit_params: Path | None = None, **environments: Any) -> MemoryScoring:
+def scoring_of(fixture: Sampled, fit_params: Path | None = None, **environments: Any) -> MemoryScoring:
     return MemoryScoring(fixture.store, "host-a", lambda: environments, fit_params)
 
 
@@ -94,7 +49,7 @@ def by_part(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {row["part"]: row for row in rows}
 
 
-def test_a_cpu_server_is_compared_part_by_part(fixture: Fixture) -> None:
+def test_a_cpu_server_is_compared_part_by_part(fixture: Sampled) -> None:
     fixture.engine(
         LLAMA, llama_arguments("-c", "4096", "-np", "2"), model_path=str(model_path()), max_context_tokens=2048, slots=2
     )
@@ -114,13 +69,13 @@ def test_a_cpu_server_is_compared_part_by_part(fixture: Fixture) -> None:
     assert cache["document"] is None
 
 
-def test_a_context_that_fit_lowered_is_taken_from_the_server_not_from_its_arguments(fixture: Fixture) -> None:
+def test_a_context_that_fit_lowered_is_taken_from_the_server_not_from_its_arguments(fixture: Sampled) -> None:
     fixture.engine(LLAMA, llama_arguments(), model_path=str(model_path()), max_context_tokens=3072, slots=4)
     fixture.sample(LLAMA, 300 * 2**20, 3072.0)  # 4 automatic slots on one cache of 3,072 cells
     assert by_part(fixture.score(scoring_of(fixture)))["KV cache"]["predicted_high"] == 3072
 
 
-def test_an_error_has_a_sign_and_is_a_share_of_the_measurement(fixture: Fixture) -> None:
+def test_an_error_has_a_sign_and_is_a_share_of_the_measurement(fixture: Sampled) -> None:
     fixture.engine(
         LLAMA, llama_arguments("-c", "4096", "-np", "1"), model_path=str(model_path()), max_context_tokens=4096, slots=1
     )
@@ -132,7 +87,7 @@ def test_an_error_has_a_sign_and_is_a_share_of_the_measurement(fixture: Fixture)
     assert host["error_fraction"] == pytest.approx(expected)
 
 
-def test_it_is_written_once_and_again_when_a_figure_moves_by_more_than_a_hundredth(fixture: Fixture) -> None:
+def test_it_is_written_once_and_again_when_a_figure_moves_by_more_than_a_hundredth(fixture: Sampled) -> None:
     fixture.engine(
         LLAMA, llama_arguments("-c", "4096", "-np", "2"), model_path=str(model_path()), max_context_tokens=2048, slots=2
     )
@@ -146,7 +101,7 @@ def test_it_is_written_once_and_again_when_a_figure_moves_by_more_than_a_hundred
     assert fixture.score(scoring_of(fixture)) == []  # a collector that starts again knows what is stored
 
 
-def test_nothing_is_compared_before_the_engine_serves(fixture: Fixture) -> None:
+def test_nothing_is_compared_before_the_engine_serves(fixture: Sampled) -> None:
     fixture.engine(LLAMA, llama_arguments(), model_path=str(model_path()))
     fixture.sample(LLAMA, 300_000_000, None, state="loading")
     assert fixture.score(scoring_of(fixture)) == []
@@ -160,19 +115,19 @@ def test_nothing_is_compared_before_the_engine_serves(fixture: Fixture) -> None:
         ({"model_path": "Imaginary-1B", "model_id": "Imaginary-1B"}, "catalogue"),
     ],
 )
-def test_why_there_is_no_plan_is_stored_once_and_told(fixture: Fixture, facts: dict[str, Any], says: str) -> None:
+def test_why_there_is_no_plan_is_stored_once_and_told(fixture: Sampled, facts: dict[str, Any], says: str) -> None:
     fixture.engine(LLAMA, None, **facts)
     fixture.sample(LLAMA, 300_000_000, None)
     scoring = scoring_of(fixture)
     outcome = scoring.run(datetime.now(UTC), 1000.0)
     assert says in str(outcome.detail)
-    (row,) = outcome.rows
+    (row,) = (row for row in outcome.rows if isinstance(row, MemoryScore))
     assert (row.part, row.predicted_low, row.measured, row.error_fraction) == ("plan", None, None, None)
     assert says in row.reason
     assert scoring.run(datetime.now(UTC), 1000.0).rows == []
 
 
-def test_a_hostile_model_file_is_a_reason_not_a_crash(fixture: Fixture, tmp_path: Path) -> None:
+def test_a_hostile_model_file_is_a_reason_not_a_crash(fixture: Sampled, tmp_path: Path) -> None:
     (tmp_path / "bad.gguf").write_bytes(b"GGUF\x03\0\0\0" + b"\xff" * 64)
     fixture.engine(LLAMA, None, model_path=str(tmp_path / "bad.gguf"), max_context_tokens=2048, slots=1)
     fixture.sample(LLAMA, 300_000_000, 2048.0)
@@ -181,7 +136,7 @@ def test_a_hostile_model_file_is_a_reason_not_a_crash(fixture: Fixture, tmp_path
     assert "bad.gguf" in row["reason"]
 
 
-def test_each_gpu_is_compared_with_its_own_part(fixture: Fixture) -> None:
+def test_each_gpu_is_compared_with_its_own_part(fixture: Sampled) -> None:
     now = datetime.now(UTC)
     for index in range(2):
         gpu = f"GPU-{index}"
@@ -206,7 +161,7 @@ def test_each_gpu_is_compared_with_its_own_part(fixture: Fixture) -> None:
     assert parts["KV cache"]["predicted_low"] == pytest.approx(held / 262_144, rel=0.01)
 
 
-def test_vllm_on_a_cpu_takes_its_cache_size_from_what_it_tells(fixture: Fixture, tmp_path: Path) -> None:
+def test_vllm_on_a_cpu_takes_its_cache_size_from_what_it_tells(fixture: Sampled, tmp_path: Path) -> None:
     # A real run of vLLM 0.32.0 on a CPU with this configuration printed: "CPU KV cache size: 23,296 tokens".
     config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 576, "num_hidden_layers": 30,
@@ -230,7 +185,7 @@ def script(folder: Path, text: str) -> Path:
     return path
 
 
-def test_llama_cpp_s_own_estimate_is_laid_beside_ours(fixture: Fixture, tmp_path: Path) -> None:
+def test_llama_cpp_s_own_estimate_is_laid_beside_ours(fixture: Sampled, tmp_path: Path) -> None:
     binary = script(tmp_path, f'echo "$CUDA_VISIBLE_DEVICES $@" >> {tmp_path}/asked; echo "Host 92 90 104"')
     fixture.engine(
         LLAMA, llama_arguments("-c", "4096", "-np", "2", "--metrics"), model_path=str(model_path()),
@@ -255,7 +210,7 @@ def test_llama_cpp_s_own_estimate_is_laid_beside_ours(fixture: Fixture, tmp_path
     [("echo broken >&2; exit 3", "broken"), ("echo nothing of use", "ended with 0"), ("exec sleep 60", "")],
 )
 def test_an_estimator_that_gives_no_figures_says_why(
-    fixture: Fixture, tmp_path: Path, text: str, says: str, monkeypatch: pytest.MonkeyPatch
+    fixture: Sampled, tmp_path: Path, text: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("collectors.fit_params.estimate.__defaults__", (0.5,))
     fixture.engine(

@@ -141,6 +141,30 @@ def test_settled_counters_agree_with_live_ones(http: HttpClient) -> None:
     assert (got["generation_seconds_total"], got["kv_used_fraction"]) == (16.0533, 0)
 
 
+def test_counters_agree_with_what_the_client_was_told(http: HttpClient) -> None:
+    """
+    llamacpp_0.6.0_completion_timings.json is the answer to the request after which _after.prom was read. The server
+    adds the time of its prompt in whole batches, 19.7 ms of the 20.7 ms that the client was told.
+    """
+    told = json.loads((PAYLOADS / "llamacpp_0.6.0_completion_timings.json").read_text())["timings"]
+    got = values(sample(http, serve("after")))
+    assert got["generation_tokens_total"] == told["predicted_n"]
+    assert got["prompt_tokens_total"] == told["prompt_n"]
+    assert got["generation_seconds_total"] == pytest.approx(told["predicted_ms"] / 1000, rel=1e-5)
+    assert got["prompt_seconds_total"] == pytest.approx(told["prompt_ms"] / 1000, rel=0.06)
+
+
+def test_a_build_never_seen_gives_what_it_has_and_names_what_was_expected(http: HttpClient) -> None:
+    body = (PAYLOADS / "llamacpp_0.6.0_busy.prom").read_text().replace("requests_deferred", "requests_parked")
+    server = serve("busy", "one_busy")
+    server.answers["/metrics"] = Answer(body=body.encode(), content_type=TEXT)
+    reading = sample(http, server)
+    assert values(reading)["prompt_tokens_total"] == 491
+    assert reading.absences["requests_waiting"].offer is Offer.UNKNOWN
+    assert "llamacpp:requests_deferred" in reading.absences["requests_waiting"].reason
+    assert_complete(reading)
+
+
 def test_queue(http: HttpClient) -> None:
     # llamacpp_0.6.0_queued.prom: 7 requests on 4 slots; 3443 decodes x 1.13041 = 3892.0016
     got = values(sample(http, serve("queued", "one_busy")))
@@ -455,7 +479,13 @@ def test_nonsense(http: HttpClient, metrics: Answer, state: EngineState, says: s
     assert_complete(reading)
 
 
-@pytest.mark.parametrize("slots", [document({}), document([]), document([1]), Answer(body=b"nonsense"), Answer(500)])
+@pytest.mark.parametrize(
+    "slots",
+    [
+        *(document({}), document([]), document([1]), Answer(body=b"nonsense"), Answer(500)),
+        payload("llamacpp_0.6.0_chat_stream_last_chunk.json"),  # the answer of another endpoint
+    ],
+)
 def test_strange_slots(http: HttpClient, slots: Answer) -> None:
     server = serve("busy")
     server.answers["/slots"] = slots

@@ -249,6 +249,21 @@ vllm:cache_config_info{{block_size="16",engine="0",num_gpu_blocks="None"}} 1
     assert_complete(reading)
 
 
+def test_a_version_never_seen_gives_what_it_has_and_names_what_was_expected(http: HttpClient) -> None:
+    # vllm_0.33_single.prom with two families under names that no version has had
+    body = (PAYLOADS / "vllm_0.33_single.prom").read_text()
+    generated = values(sample(http, Answer(body=body.encode(), content_type=TEXT)))["generation_tokens_total"]
+    body = body.replace("vllm:num_requests_running", "vllm:requests_active").replace(
+        "vllm:kv_cache_usage_perc", "vllm:kv"
+    )
+    reading = sample(http, Answer(body=body.encode(), content_type=TEXT))
+    assert values(reading)["generation_tokens_total"] == generated
+    for quantity, name in (("requests_running", "num_requests_running"), ("kv_used_fraction", "kv_cache_usage_perc")):
+        assert reading.absences[quantity].offer is Offer.UNKNOWN
+        assert f"vllm:{name}" in reading.absences[quantity].reason
+    assert_complete(reading)
+
+
 def test_prefix_caching_that_is_off_is_disabled_and_not_zero(http: HttpClient) -> None:
     body = (PAYLOADS / "vllm_0.33_idle.prom").read_text().replace('caching="True"', 'caching="False"')
     reading = sample(http, Answer(body=body.encode(), content_type=TEXT))
