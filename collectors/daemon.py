@@ -103,7 +103,13 @@ class Collector:
             DeviceSampling(nvidia, settings.host, every.device_interval_seconds, processes, discovery.roots),
             ProcessSampling(settings.host, every.engine_interval_seconds, processes, discovery.roots),
             StoreSampling(writer, settings.host),
-            MemoryScoring(reads, settings.host, discovery.environments, fit_params.find(settings.llama_fit_params)),
+            MemoryScoring(
+                reads,
+                settings.host,
+                discovery.environments,
+                fit_params.find(settings.llama_fit_params),
+                discovery.told_memory,
+            ),
             discovery,
         ):
             scheduler.add(source)

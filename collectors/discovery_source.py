@@ -9,7 +9,7 @@ from datetime import datetime
 from collectors.attribution import EngineRoot
 from collectors.discovery import candidates
 from collectors.engine_source import EngineSource
-from collectors.engines.base import Adapter, Http
+from collectors.engines.base import Adapter, Http, Reading
 from collectors.probing import Miss, Prober
 from collectors.processes import ProcessTable
 from collectors.registry import Registry
@@ -66,6 +66,12 @@ class DiscoverySource:
         with self._lock:
             sources = list(self._sources.values())
         return {s.attached.engine.engine_id: s.attached.endpoint.process_environment for s in sources if not s.ended}
+
+    def told_memory(self) -> dict[str, Mapping[str, Reading]]:
+        """What each engine that runs now said of its own memory in its newest reading, by engine_id."""
+        with self._lock:
+            sources = list(self._sources.values())
+        return {s.attached.engine.engine_id: s.told_memory for s in sources if not s.ended}
 
     def run(self, ts: datetime, monotonic_seconds: float) -> Outcome:
         """Look once; new engines are sampled from now on."""

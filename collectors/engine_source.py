@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from datetime import datetime
 
 import psutil
 
 from collectors.discovery import CONFIGURED
-from collectors.engines.base import Absence, Endpoint, EngineReading, Histogram, Http
+from collectors.engines.base import Absence, Endpoint, EngineReading, Histogram, Http, Reading
 from collectors.registry import Attached, Registry
 from collectors.scheduler import Outcome
 from settings import CollectorSettings
@@ -45,6 +46,7 @@ class EngineSource:
         self._rows: list[Row] = []  # rows of a new attachment, written with the next sample
         self.listed = True  # discovery still lists its address
         self.ended = False  # it has stopped; a source that ended is not used again
+        self.told_memory: Mapping[str, Reading] = {}  # what the newest reading said of the engine's own memory
         self._state: str | None = None
         self._histograms_due = 0.0
         self._ready_epoch: str | None = None  # the epoch that has answered well at least once
@@ -95,6 +97,8 @@ class EngineSource:
                     self._attached = observed
         if due and reading.histograms:
             self._histograms_due = monotonic_seconds + self._settings.histogram_interval_seconds
+        if reading.state != EngineState.BUSY:
+            self.told_memory = reading.memory
         if reading.state == EngineState.READY:
             self._ready_epoch = observed.epoch.epoch_id
         rows = [

@@ -21,7 +21,9 @@ from calculator.document import document
 from calculator.llamacpp_settings import LlamaCppSettings, arguments
 from calculator.model import CalculatorError, Device, DevicePlan, Interval, MemoryPlan
 from calculator.plan import plan
+from collectors.engines.base import Reading
 from collectors.fit_params import MIB, NAME, FitParamsError, estimate
+from collectors.memory_parts import MemoryParts, parts_of
 from collectors.prediction import Prediction, predict
 from collectors.scheduler import Outcome
 from store.model import EngineState, MemoryScore, Row, SourceState
@@ -36,6 +38,7 @@ CHANGE = 0.01  # a figure that moved by more than this share is stored again
 VLLM_PROCESS_BYTES = Interval(500 * MIB, 1000 * MIB)
 SERVING = (EngineState.READY, EngineState.BUSY, EngineState.SLEEPING, EngineState.METRICS_DISABLED)
 Environments = Callable[[], Mapping[str, Mapping[str, str]]]
+Told = Callable[[], Mapping[str, Mapping[str, Reading]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +66,22 @@ class Compared:
 
 
 class MemoryScoring:
-    """`memory_plan`: compares every engine that serves. The plan of a life is made once."""
+    """`memory_plan` and `memory_part`, for every engine that serves. The plan of a life is made once."""
 
     kind = "plan"
     source_id = "memory plans"
     interval_seconds = INTERVAL_SECONDS
     found_by = "engines that serve, their arguments and model files"
 
-    def __init__(self, store: Store, host: str, environments: Environments, fit_params: Path | None) -> None:
-        """`fit_params`: llama.cpp's own estimator, or None where there is none."""
+    def __init__(
+        self, store: Store, host: str, environments: Environments, fit_params: Path | None, told: Told = dict
+    ) -> None:
+        """`fit_params`: llama.cpp's own estimator, or None; `told`: memory by engine_id, as the engines say."""
         self._store = store
         self._host = host
         self._environments = environments
+        self._told = told
+        self._parts: MemoryParts | None = None
         self._fit_params = fit_params
         self._predictions: dict[tuple[Any, ...], Prediction] = {}
         self._fits: dict[str, list[Compared]] = {}
@@ -88,6 +95,8 @@ class MemoryScoring:
             known = self._store.query("overview").to_pylist()
             if self._written is None:
                 self._written = _stored(self._store.query("memory_scores").to_pylist())
+            if self._parts is None:
+                self._parts = MemoryParts(self._host, self._store.query("memory_parts").to_pylist())
             devices = self._store.query("devices").to_pylist()
             held = _held(self._store, ts)
         except StoreError as error:
@@ -95,6 +104,7 @@ class MemoryScoring:
         engines = [row for row in known if row["state"] in SERVING]
         rows: list[Row] = []
         without = []
+        told = self._told()
         for engine in engines:
             prediction = self._predict(engine, _devices_of(engine, devices, held))
             if prediction.plan is None:
@@ -102,6 +112,8 @@ class MemoryScoring:
             compared = self._compare(engine, prediction, held)
             if compared and self._is_news(str(engine["epoch_id"]), compared):
                 rows += self._rows(ts, engine, prediction, compared)
+            parts = parts_of(engine, prediction, told.get(str(engine["engine_id"]), {}))
+            rows += self._parts.rows(ts, engine, parts)
         detail = f"{len(engines) - len(without)} of {len(engines)} engine(s) that serve have a plan"
         if without:
             detail += ". Without one: " + " ".join(without)

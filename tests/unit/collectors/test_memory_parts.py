@@ -20,7 +20,7 @@ from collectors.engines.base import Reading
 from collectors.scoring import MemoryScoring
 from settings import Settings
 from store.local import LocalStore
-from store.model import Device, DeviceSample, EngineSample, MemoryPart, ProcessMemory
+from store.model import Device, DeviceSample, EngineSample, Epoch, MemoryPart, ProcessMemory
 from store.writer import Writer
 from tests.support.llamacpp import model_path
 from tests.support.sampled import Sampled
@@ -213,7 +213,5 @@ def test_the_parts_of_an_earlier_life_are_not_those_of_the_next(host: Sampled) -
     assert parts(host)
     epoch = host.store.query("epochs").to_pylist()[0]
     known = {name: epoch[name] for name in epoch if name not in ("label", "kind")}
-    from store.model import Epoch
-
     host.put(Epoch(**{**known, "epoch_id": f"{LLAMA}@2", "first_seen": datetime.now(UTC)}))
     assert parts(host) == {}
