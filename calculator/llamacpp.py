@@ -19,7 +19,7 @@ from calculator.llamacpp_cache import (
     widest_v,
 )
 from calculator.llamacpp_compute import Compute, Sizes, compute_buffers
-from calculator.llamacpp_mixes import estimated_tensors, mix_of
+from calculator.llamacpp_mixes import estimated_tensors, known_mix, mix_of
 from calculator.llamacpp_notes import notes_of
 from calculator.llamacpp_remedies import WHOLLY_FITS, find_remedies, grade
 from calculator.llamacpp_settings import LlamaCppSettings
@@ -40,8 +40,8 @@ MIB = 1 << 20
 # Context and pools of the driver, and what grows while a long prompt runs: in no buffer. Observed: 153 MiB (CUDA),
 # 253 (ROCm, MI50), 450 (Vulkan) after loading; 13 to 300 MiB more under load.
 DEVICE_OVERHEAD = Interval(150 * MIB, 750 * MIB)
-# The process itself: libraries, tokenizer, threads' stacks. The output buffer and repacked weights are added to it.
-HOST_OVERHEAD = Interval(30 * MIB, 300 * MIB)
+# The process itself: libraries, tokenizer, threads' stacks; 15 to 25 MiB beyond its buffers for a 135M model, idle. The output buffer and repacked weights are added to it.
+HOST_OVERHEAD = Interval(10 * MIB, 300 * MIB)
 
 
 @dataclass(slots=True)
@@ -118,7 +118,12 @@ def _as_loaded(model: Model) -> tuple[Model, bool]:
 
 
 def with_mix(model: Model, mix: str) -> Model:
-    """The model as a file of this quantisation mix would hold it ("Q4_K_M"), for a model without a file."""
+    """
+    The model as a file of this quantisation mix would hold it ("Q4_K_M"), for a model without a file.
+
+    Raises `CalculatorError` for a name that llama-quantize does not know.
+    """
+    known_mix(mix)
     return replace(model, quantization=mix.upper(), quantization_config={})
 
 

@@ -52,6 +52,14 @@ _ROLES = (
 )
 
 
+def known_mix(name: str) -> str:
+    """The name in capitals. Raises `CalculatorError` for one that llama-quantize does not know."""
+    mix = name.upper()
+    if mix not in BASE:
+        raise CalculatorError(f"{mix!r} is no quantisation that llama-quantize makes; known are {', '.join(BASE)}")
+    return mix
+
+
 def mix_of(model: Model) -> str:
     """The mix that a plan assumes: the model's own where it names one, else that of its checkpoint, else Q4_K_M."""
     name = model.quantization or DEFAULT_MIX
@@ -182,9 +190,7 @@ def estimated_tensors(model: Model, mix: str) -> tuple[Tensor, ...]:
 
     Raises `CalculatorError` for a name without a mix, or a model without shapes.
     """
-    mix = mix.upper()
-    if mix not in BASE:
-        raise CalculatorError(f"{mix!r} is no quantisation that llama-quantize makes; known are {', '.join(BASE)}")
+    mix = known_mix(mix)
     if not model.weights or not all(layer.weights for layer in model.layers):
         raise CalculatorError(f"{model.name}: neither a tensor table nor the shapes of its weights are known")
     head = "Q5_K" if mix in (*_TINY, "IQ3_XXS") else {"Q8_0": "Q8_0", "MXFP4_MOE": "Q8_0"}.get(mix, "Q6_K")

@@ -188,7 +188,7 @@ def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
         read_header(tmp_path / "none.gguf")
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_headers_end_in_a_named_error(data: st.DataObject, tmp_path: Path) -> None:
     """Bytes changed, cut off or repeated: nothing but our own errors, and memory stays small."""

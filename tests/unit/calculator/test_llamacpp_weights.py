@@ -16,7 +16,6 @@ from calculator import catalog
 from calculator.gguf_header import read_header
 from calculator.gguf_model import model_from_header
 from calculator.llamacpp import plan_llamacpp, with_mix
-from calculator.llamacpp_mixes import estimated_tensors
 from calculator.llamacpp_settings import LlamaCppSettings, SettingError, from_arguments
 from calculator.llamacpp_weights import HOST, layer_devices, place_weights
 from calculator.model import CalculatorError, Device, Model
@@ -65,7 +64,7 @@ def test_a_mix_by_name_has_the_printed_size(name: str) -> None:
 
 def test_a_name_without_a_mix_is_refused() -> None:
     with pytest.raises(CalculatorError, match="'UD-Q9' is no quantisation"):
-        estimated_tensors(catalog.load("Qwen3-4B"), "ud-q9")
+        with_mix(catalog.load("Qwen3-4B"), "ud-q9")
 
 
 @pytest.mark.parametrize(
