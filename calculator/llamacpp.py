@@ -40,7 +40,8 @@ MIB = 1 << 20
 # Context and pools of the driver, and what grows while a long prompt runs: in no buffer. Observed: 153 MiB (CUDA),
 # 253 (ROCm, MI50), 450 (Vulkan) after loading; 13 to 300 MiB more under load.
 DEVICE_OVERHEAD = Interval(150 * MIB, 750 * MIB)
-# The process itself: libraries, tokenizer, threads' stacks; 15 to 25 MiB beyond its buffers for a 135M model, idle. The output buffer and repacked weights are added to it.
+# The process itself: libraries, tokenizer, threads' stacks; 15 to 25 MiB beyond its buffers for a 135M model, idle.
+# The output buffer and repacked weights are added to it.
 HOST_OVERHEAD = Interval(10 * MIB, 300 * MIB)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from calculator.llamacpp_cache import Cells
-from calculator.llamacpp_graph import Part, Work, graph_bytes, input_bytes, kind_of, representative
+from calculator.llamacpp_graph import graph_bytes, input_bytes
 from calculator.llamacpp_settings import (
     BUILD_CACHE_ROTATION,
     BUILD_CELL_INDICES,
@@ -25,6 +25,7 @@ from calculator.llamacpp_settings import (
     LlamaCppSettings,
 )
 from calculator.llamacpp_weights import HOST, Placed
+from calculator.llamacpp_work import Part, Work, kind_of, representative
 from calculator.model import Attention, Device, Interval, Layer, Model
 
 OFFLOAD_MIN_BATCH = 32  # GGML_OP_OFFLOAD_MIN_BATCH: from here on a device computes with the host's weights
