@@ -19,6 +19,8 @@ from collectors.engines import ADAPTERS
 from collectors.http import HttpClient
 from collectors.lifecycle import lock_of, record_failure
 from collectors.machine_sources import DeviceSampling, HostSampling, ProcessSampling, StoreSampling
+from collectors.memory_parts import MemoryParts
+from collectors.newest import NewestRows
 from collectors.processes import ProcessTable
 from collectors.registry import Registry
 from collectors.scheduler import Scheduler
@@ -90,7 +92,8 @@ class Collector:
         registry = Registry(settings.host, reads.query("latest_epochs").to_pylist(), booted)
         running = [row["engine_id"] for row in reads.query("overview").to_pylist() if _ran(row["state"])]
         http = opened.enter_context(HttpClient(settings.collector))
-        scheduler = Scheduler(writer, settings.host)
+        newest = NewestRows(writer)
+        scheduler = Scheduler(newest, settings.host)
         processes = ProcessTable()
         discovery = DiscoverySource(settings, ADAPTERS, registry, scheduler, http, processes, running)
         opened.callback(discovery.close)
@@ -104,11 +107,13 @@ class Collector:
             ProcessSampling(settings.host, every.engine_interval_seconds, processes, discovery.roots),
             StoreSampling(writer, settings.host),
             MemoryScoring(
-                reads,
-                settings.host,
+                registry,
+                newest,
                 discovery.environments,
                 fit_params.find(settings.llama_fit_params),
                 discovery.told_memory,
+                MemoryParts(settings.host, reads.query("memory_parts").to_pylist()),
+                reads.query("memory_scores").to_pylist(),
             ),
             discovery,
         ):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ from calculator.plan import plan
 from collectors.engines.base import Reading
 from collectors.fit_params import MIB, NAME, FitParamsError, estimate
 from collectors.memory_parts import MemoryParts, parts_of
+from collectors.newest import Held, NewestRows, Observed
 from collectors.prediction import Prediction, predict
+from collectors.registry import Registry
 from collectors.scheduler import Outcome
-from store.model import EngineState, MemoryScore, Row, SourceState
-from store.protocol import Parameter, Store, StoreError
+from store.model import Engine, EngineState, Epoch, MemoryScore, Row, SourceState
 
 log = structlog.get_logger(__name__)
 
@@ -74,99 +75,90 @@ class MemoryScoring:
     found_by = "engines that serve, their arguments and model files"
 
     def __init__(
-        self, store: Store, host: str, environments: Environments, fit_params: Path | None, told: Told = dict
+        self,
+        registry: Registry,
+        newest: NewestRows,
+        environments: Environments,
+        fit_params: Path | None,
+        told: Told,
+        parts: MemoryParts,
+        scores: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """`fit_params`: llama.cpp's own estimator, or None; `told`: memory by engine_id, as the engines say."""
-        self._store = store
-        self._host = host
+        """
+        `fit_params`: llama.cpp's own estimator, or None; `told`: memory by engine_id, as the engines say; `scores`:
+        the rows of the query `memory_scores`, so that what is written already is not written again.
+        """
+        self._registry = registry
+        self._newest = newest
         self._environments = environments
-        self._told = told
-        self._parts: MemoryParts | None = None
         self._fit_params = fit_params
+        self._told = told
+        self._parts = parts
         self._predictions: dict[tuple[Any, ...], Prediction] = {}
         self._fits: dict[str, list[Compared]] = {}
-        self._written: dict[str, dict[str, tuple[float | None, ...]]] | None = None
+        self._written = _stored(scores)
         self._runs = 0
         self._seen: dict[str, int] = {}  # epoch -> the run that saw it serve first
 
     def run(self, ts: datetime, monotonic_seconds: float) -> Outcome:
         """Compare once."""
-        try:
-            known = self._store.query("overview").to_pylist()
-            if self._written is None:
-                self._written = _stored(self._store.query("memory_scores").to_pylist())
-            if self._parts is None:
-                self._parts = MemoryParts(self._host, self._store.query("memory_parts").to_pylist())
-            devices = self._store.query("devices").to_pylist()
-            held = _held(self._store, ts)
-        except StoreError as error:
-            return Outcome(rows=(), state=SourceState.ERROR, detail=f"Nothing was compared: {error}")
-        engines = [row for row in known if row["state"] in SERVING]
         rows: list[Row] = []
-        without = []
+        without, serving, fresh = [], 0, [0]
         told = self._told()
-        for engine in engines:
-            prediction = self._predict(engine, _devices_of(engine, devices, held))
+        for known in self._registry.engines():
+            observed, epoch = self._newest.of(known.engine_id), self._registry.epoch_of(known.engine_id)
+            if epoch is None or observed is None or observed.sample.epoch_id != epoch.epoch_id:
+                continue
+            if observed.sample.state not in SERVING:
+                continue
+            serving += 1
+            fresh.append(self._seen.setdefault(epoch.epoch_id, self._runs))
+            engine = _facts(known, epoch, observed)
+            prediction = self._predict(engine, observed)
             if prediction.plan is None:
-                without.append(f"{engine['label']}: {prediction.reason}")
-            compared = self._compare(engine, prediction, held)
-            if compared and self._is_news(str(engine["epoch_id"]), compared):
-                rows += self._rows(ts, engine, prediction, compared)
-            parts = parts_of(engine, prediction, told.get(str(engine["engine_id"]), {}))
-            rows += self._parts.rows(ts, engine, parts)
-        detail = f"{len(engines) - len(without)} of {len(engines)} engine(s) that serve have a plan"
+                without.append(f"{known.label}: {prediction.reason}")
+            compared = self._compare(engine, prediction, observed)
+            if compared and self._is_news(epoch.epoch_id, compared):
+                rows += _rows(ts, engine, prediction, compared)
+            rows += self._parts.rows(ts, engine, parts_of(engine, prediction, told.get(known.engine_id, {})))
+        detail = f"{serving - len(without)} of {serving} engine(s) that serve have a plan"
         if without:
             detail += ". Without one: " + " ".join(without)
         self._runs += 1
-        fresh = [self._seen.setdefault(str(row["epoch_id"]), self._runs) for row in engines]
-        soon = SOON_SECONDS if self._runs - max([0, *fresh]) < SOON_RUNS else None
+        soon = SOON_SECONDS if self._runs - max(fresh) < SOON_RUNS else None
         return Outcome(rows=rows, state=SourceState.OK, detail=detail, next_in_seconds=soon)
 
-    def _predict(self, engine: Mapping[str, Any], devices: Sequence[tuple[str, Device]]) -> Prediction:
-        facts = tuple(
-            engine.get(name)
-            for name in ("epoch_id", "arguments", "model_path", "version", "slots", "max_context_tokens", "facts")
-        )
-        capacities = tuple(device.capacity_bytes for _, device in devices)
-        key = (*facts, engine.get("kv_capacity_tokens"), capacities)
+    def _predict(self, engine: Mapping[str, Any], observed: Observed) -> Prediction:
+        devices = [_device(held) for held in observed.devices]
+        names = ("epoch_id", "arguments", "model_path", "version", "slots", "max_context_tokens", "facts")
+        capacities = tuple(device.capacity_bytes for device in devices)
+        key = (*(engine[name] for name in names), engine["kv_capacity_tokens"], capacities)
         if key not in self._predictions:
             environment = self._environments().get(str(engine["engine_id"]), {})
             host = Device("host", psutil.virtual_memory().total)
-            self._predictions = {k: v for k, v in self._predictions.items() if k[0] != engine.get("epoch_id")}
-            self._predictions[key] = predict(engine, [device for _, device in devices], host, environment)
+            self._predictions = {k: v for k, v in self._predictions.items() if k[0] != engine["epoch_id"]}
+            self._predictions[key] = predict(engine, devices, host, environment)
         return self._predictions[key]
 
-    def _compare(
-        self, engine: Mapping[str, Any], prediction: Prediction, held: Mapping[tuple[str, str], Mapping[str, Any]]
-    ) -> list[Compared]:
+    def _compare(self, engine: Mapping[str, Any], prediction: Prediction, observed: Observed) -> list[Compared]:
         """All parts of one engine; empty while nothing has been measured yet."""
-        if prediction.plan is None:
-            return [Compared("plan", "bytes", None, None, None, prediction.reason)]
         made = prediction.plan
+        if made is None:
+            return [Compared("plan", "bytes", None, None, None, prediction.reason)]
         found = []
-        host = _host_total(engine, made)
-        if host is not None and engine.get("host_memory_bytes") is not None:
-            found.append(
-                Compared(
-                    "host memory", "bytes", host, float(engine["host_memory_bytes"]),
-                    engine.get("host_memory_method"), _host_note(prediction, made.host),
-                )
-            )  # fmt: skip
-        mine = sorted(
-            (row for (owner, _), row in held.items() if owner == engine["engine_id"]), key=lambda row: int(row["index"])
-        )
-        for place, row in zip(made.devices, mine, strict=False):
-            found.append(
-                Compared(
-                    f"memory of GPU {row['index']}", "bytes", place.total_bytes,
-                    row["memory_bytes"], row["method"], prediction.reason,
-                )
-            )  # fmt: skip
-        if made.kv_capacity_tokens is not None and engine.get("kv_capacity_tokens") is not None:
+        resident = observed.host
+        host = _host_total(engine, made, resident.process_count if resident else None)
+        if host is not None and resident is not None and resident.memory_bytes is not None:
+            note = _host_note(prediction, made.host)
+            found.append(Compared("host memory", "bytes", host, float(resident.memory_bytes), resident.method, note))
+        for place, held in zip(made.devices, observed.devices, strict=False):
+            if held.memory_bytes is not None:
+                part, size = f"memory of GPU {held.device.index}", float(held.memory_bytes)
+                found.append(Compared(part, "bytes", place.total_bytes, size, held.method, prediction.reason))
+        capacity = observed.sample.kv_capacity_tokens
+        if made.kv_capacity_tokens is not None and capacity is not None:
             tokens = Interval.exactly(made.kv_capacity_tokens)
-            found.append(
-                Compared("KV cache", "tokens", tokens, float(engine["kv_capacity_tokens"]), "engine", prediction.reason)
-            )
+            found.append(Compared("KV cache", "tokens", tokens, float(capacity), "engine", prediction.reason))
         return [*found, *self._own_estimate(engine, prediction)] if found else []
 
     def _own_estimate(self, engine: Mapping[str, Any], prediction: Prediction) -> list[Compared]:
@@ -185,39 +177,62 @@ class MemoryScoring:
 
     def _is_news(self, epoch_id: str, compared: Sequence[Compared]) -> bool:
         now = {part.part: _figures(part) for part in compared}
-        written = self._written if self._written is not None else {}
-        before = written.get(epoch_id)
+        before = self._written.get(epoch_id)
         if before is not None and before.keys() == now.keys() and not any(_moved(before[p], now[p]) for p in now):
             return False
-        written[epoch_id] = now
+        self._written[epoch_id] = now
         return True
 
-    def _rows(
-        self, ts: datetime, engine: Mapping[str, Any], prediction: Prediction, compared: Sequence[Compared]
-    ) -> list[MemoryScore]:
-        whole = json.dumps(document(prediction.plan)) if prediction.plan else None
-        return [
-            MemoryScore(
-                ts=ts,
-                host=self._host,
-                engine_id=str(engine["engine_id"]),
-                epoch_id=str(engine["epoch_id"]),
-                engine=str(engine["kind"]),
-                engine_version=engine.get("version"),
-                model=prediction.model.name if prediction.model else engine.get("model_id"),
-                model_file=prediction.model_file,
-                part=part.part,
-                unit=part.unit,
-                predicted_low=float(part.predicted.low) if part.predicted else None,
-                predicted_high=float(part.predicted.high) if part.predicted else None,
-                measured=part.measured,
-                measured_method=part.method,
-                error_fraction=part.error_fraction,
-                reason=part.reason,
-                document=whole if place == 0 else None,
-            )
-            for place, part in enumerate(compared)
-        ]
+
+def _facts(engine: Engine, epoch: Epoch, observed: Observed) -> dict[str, Any]:
+    """What an engine told about itself and what was sampled of it, named as in the query `overview`."""
+    sizes = [held.memory_bytes for held in observed.devices]
+    known = [size for size in sizes if size is not None]
+    return {
+        **{column.name: getattr(epoch, column.name) for column in fields(Epoch)},
+        "kind": engine.kind,
+        "state": observed.sample.state,
+        "kv_capacity_tokens": observed.sample.kv_capacity_tokens,
+        "device_memory_bytes": sum(known) if known and len(known) == len(sizes) else None,
+        "device_memory_method": observed.devices[0].method if observed.devices else None,
+        "process_count": observed.host.process_count if observed.host else None,
+    }
+
+
+def _device(held: Held) -> Device:
+    """A device as the planner takes it: CUDA's total is NVML's less its reserve; what others hold is in use."""
+    reserved = held.sample.memory_reserved_bytes or 0
+    total = held.device.memory_total_bytes or held.sample.memory_total_bytes or 0
+    others = (held.sample.memory_used_bytes or 0) - reserved - (held.memory_bytes or 0)
+    return Device(f"GPU {held.device.index} {held.device.name}", total - reserved, max(0, others))
+
+
+def _rows(
+    ts: datetime, engine: Mapping[str, Any], prediction: Prediction, compared: Sequence[Compared]
+) -> list[MemoryScore]:
+    whole = json.dumps(document(prediction.plan)) if prediction.plan else None
+    return [
+        MemoryScore(
+            ts=ts,
+            host=engine["host"],
+            engine_id=engine["engine_id"],
+            epoch_id=engine["epoch_id"],
+            engine=engine["kind"],
+            engine_version=engine["version"],
+            model=prediction.model.name if prediction.model else engine["model_id"],
+            model_file=prediction.model_file,
+            part=part.part,
+            unit=part.unit,
+            predicted_low=float(part.predicted.low) if part.predicted else None,
+            predicted_high=float(part.predicted.high) if part.predicted else None,
+            measured=part.measured,
+            measured_method=part.method,
+            error_fraction=part.error_fraction,
+            reason=part.reason,
+            document=whole if place == 0 else None,
+        )
+        for place, part in enumerate(compared)
+    ]
 
 
 def _fit(binary: Path, prediction: Prediction, settings: LlamaCppSettings) -> list[Compared]:
@@ -266,7 +281,7 @@ def _estimator_flags(settings: LlamaCppSettings) -> list[str]:
     return [word for group in kept for word in group]
 
 
-def _host_total(engine: Mapping[str, Any], made: MemoryPlan) -> Interval | None:
+def _host_total(engine: Mapping[str, Any], made: MemoryPlan, processes: int | None) -> Interval | None:
     """
     What the engine's processes should hold in host memory; None where there is no rule for it.
 
@@ -275,7 +290,7 @@ def _host_total(engine: Mapping[str, Any], made: MemoryPlan) -> Interval | None:
     """
     if engine["kind"] != "vllm":
         return made.host.total_bytes
-    count = int(engine.get("process_count") or 0) - (0 if made.devices else 1)
+    count = (processes or 0) - (0 if made.devices else 1)
     if count < 1:
         return None
     own = Interval(VLLM_PROCESS_BYTES.low * (count - 1), VLLM_PROCESS_BYTES.high * count)
@@ -293,33 +308,6 @@ def _host_note(prediction: Prediction, host: DevicePlan) -> str | None:
         least, most = (round(bound / MIB) for bound in (VLLM_PROCESS_BYTES.low, VLLM_PROCESS_BYTES.high))
         texts.append(f"Python and libraries are taken as {least} to {most} MiB in each process (observed).")
     return " ".join(texts) or None
-
-
-def _held(store: Store, ts: datetime) -> dict[tuple[str, str], Mapping[str, Any]]:
-    """The newest device memory of each engine on each device, by (engine_id, device_id), with the device's index."""
-    span: dict[str, Parameter] = {"start": ts - timedelta(seconds=60), "end": ts, "points": 100}
-    indexes = {row["device_id"]: row["index"] for row in store.query("devices").to_pylist()}
-    found: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for row in store.query("device_memory_series", span).to_pylist():
-        if row["part"] == "engine" and row["memory_bytes"] is not None and row["device_id"] in indexes:
-            found[row["engine_id"], row["device_id"]] = {**row, "index": indexes[row["device_id"]]}
-    return found
-
-
-def _devices_of(
-    engine: Mapping[str, Any], devices: Sequence[Mapping[str, Any]], held: Mapping[tuple[str, str], Mapping[str, Any]]
-) -> list[tuple[str, Device]]:
-    """The devices that the engine holds memory on, in the driver's order; CUDA's total is NVML's less its reserve."""
-    found = []
-    for row in sorted(devices, key=lambda row: int(row["index"])):
-        mine = held.get((str(engine["engine_id"]), str(row["device_id"])))
-        if mine is None or row["memory_total_bytes"] is None:
-            continue
-        reserved = int(row["memory_reserved_bytes"] or 0)
-        others = int(row["memory_used_bytes"] or 0) - reserved - int(mine["memory_bytes"])
-        name = f"GPU {row['index']} {row['name']}"
-        found.append((str(row["device_id"]), Device(name, int(row["memory_total_bytes"]) - reserved, max(0, others))))
-    return found
 
 
 def _figures(part: Compared) -> tuple[float | None, ...]:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+from collectors.engines.base import Reading
+from collectors.memory_parts import MemoryParts
+from collectors.newest import NewestRows
+from collectors.registry import Registry
 from collectors.scoring import MemoryScoring
 from store.local import LocalStore
 from store.model import Engine, EngineSample, Epoch, MemoryScore, ProcessMemory, Row
@@ -21,9 +27,29 @@ class Sampled:
     writer: Writer
     started: datetime
 
+    def __post_init__(self) -> None:
+        self.newest = NewestRows(self.writer)
+
     def put(self, *rows: Row) -> None:
-        self.writer.put(list(rows))
+        self.newest.put(list(rows))
         self.writer.flush()
+
+    def scoring(
+        self,
+        fit_params: Path | None = None,
+        environments: Mapping[str, Mapping[str, str]] | None = None,
+        told: Mapping[str, Mapping[str, Reading]] | None = None,
+    ) -> MemoryScoring:
+        """A scoring as a collector that starts now makes it."""
+        return MemoryScoring(
+            Registry("host-a", self.store.query("latest_epochs").to_pylist()),
+            self.newest,
+            lambda: environments or {},
+            fit_params,
+            lambda: told or {},
+            MemoryParts("host-a", self.store.query("memory_parts").to_pylist()),
+            self.store.query("memory_scores").to_pylist(),
+        )
 
     def engine(self, engine_id: str, arguments: list[str] | None, **facts: Any) -> None:
         """An engine in its first life."""

@@ -40,7 +40,7 @@ def host(tmp_path: Path) -> Iterator[Sampled]:
 
 def scoring(host: Sampled, **told: dict[str, Reading]) -> MemoryScoring:
     by_id = {engine_id.replace("_", "-"): memory for engine_id, memory in told.items()}
-    return MemoryScoring(host.store, "host-a", dict, None, lambda: by_id)
+    return host.scoring(told=by_id)
 
 
 def parts(host: Sampled) -> dict[tuple[str, str | None], dict[str, Any]]:

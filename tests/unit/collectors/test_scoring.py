@@ -38,7 +38,7 @@ def fixture(tmp_path: Path) -> Iterator[Sampled]:
 
 
 def scoring_of(fixture: Sampled, fit_params: Path | None = None, **environments: Any) -> MemoryScoring:
-    return MemoryScoring(fixture.store, "host-a", lambda: environments, fit_params)
+    return fixture.scoring(fit_params, environments)
 
 
 def llama_arguments(*flags: str) -> list[str]:
