@@ -157,7 +157,7 @@ try:
         alt=f"Reserved cache that stays empty: contiguous {waste.contiguous_fraction:.1%}, "
         f"paging {waste.paged_fraction:.1%}",
     )
-    st.html(memory_waste.sentence(waste))
+    st.html(memory_waste.sentence(waste, load))
 except CalculatorError as error:
     st.warning(str(error))
 

@@ -172,12 +172,13 @@ def heat_spec(contexts: tuple[str, ...], users: tuple[str, ...]) -> dict[str, An
         ],
     )
     marks = cells.mark_text(fontSize=10, color=NEUTRAL).encode(x=x, y=y, text="mark:N")
-    chosen = (
-        alt.Chart(alt.NamedData("chosen"))
-        .mark_point(shape="circle", size=110, strokeWidth=2.5, filled=False, color=NEUTRAL)
-        .encode(x=x, y=y)
-    )
-    return _plain(alt.layer(squares, marks, chosen).properties(height=alt.Step(CELL_HEIGHT)))
+    here = alt.Chart(alt.NamedData("chosen")).encode(x=x, y=y)
+    # A dark ring within a light one, to be seen on every colour of both themes.
+    rings = [
+        here.mark_point(shape="circle", size=size, strokeWidth=width, filled=False, color=colour, opacity=1)
+        for size, width, colour in ((120, 5, "#FFFFFF"), (120, 2.2, "#1B2430"))
+    ]
+    return _plain(alt.layer(squares, marks, *rings).properties(height=alt.Step(CELL_HEIGHT)))
 
 
 def heat_alt(cells: Sequence[Cell]) -> str:

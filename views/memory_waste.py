@@ -48,10 +48,11 @@ def waste_rows(found: Waste) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["way", "part", "start", "end", "tip"])
 
 
-def sentence(found: Waste) -> str:
+def sentence(found: Waste, load: Load) -> str:
     """The result as HTML, with where the rule is from."""
+    cut = " (longer ones are cut at the context)" if load.lengths == "exponential" else ""
     return (
-        f'<p class="er-note">A request holds {formatting.count(found.used_tokens)} tokens on average. '
+        f'<p class="er-note">A request holds {formatting.count(found.used_tokens)} tokens on average{cut}. '
         f"<b>{found.contiguous_fraction * 100:.1f} %</b> of a contiguous reservation stays empty (a llama.cpp slot "
         "of <code>-np</code>, and engines before vLLM), and "
         f"<b>{found.paged_fraction * 100:.1f} %</b> of the blocks with paging (vLLM): "

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 
+import pyarrow as pa
 import pytest
 
 from store.model import MemoryScore
 from tests.pages.conftest import open_page, words
+from tests.support.dashboard import ROOT
 from tests.support.demo import LLAMA, VLLM
 from tests.support.llamacpp import model_path
+from views import memory_scores
 from views.formatting import MISSING
 
 GIB = 2**30
@@ -229,3 +234,63 @@ def test_an_unknown_name_offers_the_network_to_operators_only_when_asked(serve):
     (error,) = app.error
     assert "catalogue" in error.value
     assert [button.label for button in app.button] == ["Ask huggingface.co for its configuration"]
+
+
+def datasets(app, wanted: str) -> list[dict[str, pa.Table]]:
+    """The data sets of every chart that has one of this name."""
+    charts = [
+        {item.name: pa.ipc.open_stream(item.data.data).read_all() for item in chart.proto.datasets}
+        for chart in app.get("vega_lite_chart")
+    ]
+    return [sets for sets in charts if wanted in sets]
+
+
+def test_bars_show_what_is_sure_full_and_what_is_not_lighter_up_to_both_bounds_of_the_plan(serve):
+    serve("usual")
+    app = memory(model="Qwen3-8B", device="rtx-4090", context="8k", users="4")
+    vllm, llama = datasets(app, "parts")
+    # The same question by the command line's document: the bars end where its totals do.
+    for sets, engine, flags in (
+        (vllm, "vllm", ["--max-model-len", "8192"]),
+        (llama, "llama.cpp", ["-c", "32768", "-np", "4", "-ngl", "all"]),
+    ):
+        name = "Qwen3-8B" if engine == "vllm" else "Qwen3-8B:Q4_K_M"
+        done = subprocess.run(
+            [sys.executable, "-m", "calculator", "plan", name, "--engine", engine, *flags, "--devices", "rtx-4090",
+             "--host-memory", "64GiB", "--json"],
+            cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        total = json.loads(done.stdout)["devices"][0]["total_bytes"]
+        rows = [row for row in sets["parts"].to_pylist() if row["place"].startswith("RTX 4090")]
+        sure = [row for row in rows if row["sure"]]
+        assert max(row["end"] for row in sure) == pytest.approx(total["low"] / GIB)
+        assert max(row["end"] for row in rows) == pytest.approx(total["high"] / GIB)
+        # one segment begins where the one before it ends
+        assert [row["start"] for row in rows[1:]] == pytest.approx([row["end"] for row in rows[:-1]])
+        (limit,) = [row["capacity"] for row in sets["limits"].to_pylist() if row["place"].startswith("RTX 4090")]
+        assert limit == pytest.approx(23.64, abs=0.01)
+
+
+def test_the_heat_map_marks_the_chosen_pair_and_tells_answers_by_more_than_colour(serve):
+    serve("usual")
+    app = memory(model="Qwen3-8B", device="rtx-4090", context="8k", users="4")
+    for sets in datasets(app, "cells"):
+        (chosen,) = sets["chosen"].to_pylist()
+        assert (chosen["context"], chosen["users"]) == ("8k", "4")
+        cells = {(row["context"], row["users"]): row for row in sets["cells"].to_pylist()}
+        assert cells["512", "1"]["fits"] == "fits"
+        assert cells["40k", "512"]["fits"] == "does not fit"
+        marks = {row["fits"]: row["mark"] for row in cells.values()}
+        assert len(set(marks.values())) == len(marks)
+
+
+def test_the_plan_and_the_comparisons_leave_as_csv(serve):
+    demo = serve("usual")
+    put(demo, score(demo, LLAMA, "host memory"))
+    labels = [button.label for button in memory(context="8k").get("download_button")]
+    assert labels == ["Plan as CSV", "Comparisons as CSV"]
+    # the rows behind the second button
+    text = memory_scores.csv([{"ts": demo.end, "part": "host memory", "measured": 11.0}]).decode()
+    header, row = text.splitlines()
+    assert header == "time_utc,part,measured"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z,host memory,11\.0", row)
