@@ -39,7 +39,7 @@ def load_model(reference: str, *, allowed: Allowed | None = None, network: bool 
     be read (None: what this user may read). With `network` an id that is not in the catalogue is asked for at
     Hugging Face. Raises `CalculatorError` in one of its kinds; the message says what to do.
     """
-    path = as_path(reference)
+    path = as_path(reference, allowed)
     if path is not None:
         return _from_path(path if allowed is None else allowed.check(path))
     match = _GGUF_QUANT.match(reference)
@@ -157,7 +157,7 @@ def with_files(settings: Settings, allowed: Allowed | None = None) -> tuple[Sett
     if not isinstance(settings, LlamaCppSettings):
         return settings, None
     if settings.mmproj_path and not settings.mmproj_bytes:
-        path = as_path(settings.mmproj_path)
+        path = as_path(settings.mmproj_path, allowed)
         if path is None:
             raise CalculatorError(f"--mmproj {settings.mmproj_path} does not exist")
         real = path if allowed is None else allowed.check(path)

@@ -37,9 +37,9 @@ class Allowed:
 
     def check(self, path: Path) -> Path:
         """`path` with its links followed. Raises `CalculatorError` when it lies nowhere that is allowed."""
-        real = path.expanduser().resolve()
+        real = _real(path)
         if real in self.files:
-            if real.is_dir():
+            if _is_folder(real):
                 _stays(real, (*self.roots, real, *_blobs(real)))
             return real
         if not any(real.is_relative_to(root) for root in self.roots):
@@ -47,11 +47,11 @@ class Allowed:
                 f"{path} is in none of the configured model folders: add its folder to model_folders in "
                 "engine-room.toml"
             )
-        if real.is_dir():
+        if _is_folder(real):
             _stays(real, self.roots)
         else:
-            for part in parts_of(path.expanduser()):
-                if not any(part.resolve().is_relative_to(root) for root in self.roots):
+            for part in parts_of(_expanded(path)):
+                if not any(_real(part).is_relative_to(root) for root in self.roots):
                     raise CalculatorError(f"{part} is a link that leads out of the model folders")
         return real
 
@@ -60,6 +60,28 @@ def parts_of(path: Path) -> list[Path]:
     """The other files of a split GGUF file, as far as they are there; none for a file that is whole."""
     match = _PART.match(path.name)
     return sorted(path.parent.glob(f"{glob.escape(match[1])}-[0-9]*-of-{match[3]}.gguf")) if match else []
+
+
+def _expanded(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError:  # ~somebody: no such user
+        return path
+
+
+def _real(path: Path) -> Path:
+    """With links followed. Raises `CalculatorError` for links that lead in a circle."""
+    try:
+        return _expanded(path).resolve()
+    except (OSError, RuntimeError) as error:
+        raise CalculatorError(f"{path} can't be followed to a file: {error}") from error
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def _exists(path: Path) -> bool:
@@ -85,17 +107,25 @@ def _stays(folder: Path, inside: Collection[Path]) -> None:
                 raise CalculatorError(f"{entry} is a link that leads out of the model folders")
 
 
-def as_path(reference: str) -> Path | None:
+def as_path(reference: str, allowed: Allowed | None = None) -> Path | None:
     """
     The file or folder that `reference` names; None where it is a name and not a path.
 
-    Raises `CalculatorError` for what looks like a path and does not exist, or is no usable text.
+    With `allowed` only what looks like a path is one, and what lies outside is refused in the same words whether or
+    not it exists. Raises `CalculatorError` for that, for a path that does not exist, and for unusable text.
     """
     if not reference.strip() or len(reference) > MAX_REFERENCE_CHARACTERS or "\0" in reference:
         raise CalculatorError("no model is named: give a GGUF file, a folder with config.json, or a catalogue name")
-    path = Path(reference).expanduser()
+    path = _expanded(Path(reference))
+    looks_like_path = reference.startswith(("/", "./", "../", "~")) or reference.lower().endswith(
+        (".gguf", ".json", ".safetensors")
+    )
+    if allowed is not None:
+        if not looks_like_path:
+            return None
+        allowed.check(path)
     if _exists(path):
         return path
-    if reference.startswith(("/", "./", "../", "~")) or reference.lower().endswith((".gguf", ".json", ".safetensors")):
+    if looks_like_path:
         raise CalculatorError(f"{reference} does not exist, or may not be read by this user")
     return None

@@ -102,7 +102,7 @@ def load(choice: Choice, may_read: Allowed, *, network: bool) -> Model:
 
     `network`: a Hugging Face id that is neither in the catalogue nor in the cache may be asked for.
     """
-    path = as_path(choice.reference)
+    path = as_path(choice.reference, may_read)
     if path is None:
         return _load(choice.reference, (), None, network)
     real = may_read.check(path)

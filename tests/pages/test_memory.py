@@ -117,9 +117,18 @@ def test_a_path_outside_the_model_folders_is_refused(serve, path):
     serve("usual")
     app = memory(model=path)
     (error,) = app.error
-    assert "model_folders" in error.value or "does not exist" in error.value
+    assert "model_folders" in error.value
     assert not verdicts(app)
     assert "root:" not in words(app)
+
+
+@pytest.mark.parametrize("flag", ["-md", "--mmproj"])
+def test_files_that_flags_name_are_refused_outside_the_model_folders_too(serve, flag):
+    serve("usual")
+    app = memory(context="8k", llamacpp_flags=f"{flag} /etc/passwd")
+    (warning,) = app.warning
+    assert "No plan for llama.cpp" in warning.value
+    assert "model_folders" in warning.value
 
 
 def test_a_file_of_a_configured_folder_is_offered_and_planned(serve, monkeypatch):

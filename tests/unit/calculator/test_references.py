@@ -93,3 +93,28 @@ def test_names_and_paths_are_told_apart(models: Path) -> None:
     for nothing in ("", "  ", "a\0b", "x" * 5000):
         with pytest.raises(CalculatorError, match="no model is named"):
             as_path(nothing)
+
+
+def test_where_reading_is_limited_nobody_learns_what_exists_outside(models: Path) -> None:
+    allowed = Allowed.of([models])
+    texts = []
+    for path in (models.parent / "secret.gguf", models.parent / "missing.gguf"):
+        with pytest.raises(CalculatorError, match="model_folders") as told:
+            as_path(str(path), allowed)
+        texts.append(str(told.value).replace(path.name, "X"))
+    assert texts[0] == texts[1]
+    assert as_path("pyproject.toml", allowed) is None  # a file of the working directory is a name like any other
+    with pytest.raises(CalculatorError, match="does not exist"):
+        as_path(str(models / "missing.gguf"), allowed)
+
+
+@pytest.mark.parametrize(
+    "name", ["~nobody-of-this-name/x.gguf", "loop.gguf", "a" * 400 + ".gguf", "sub/" * 900 + "x.gguf"]
+)
+def test_odd_paths_are_refused_with_a_message(models: Path, name: str) -> None:
+    (models / "loop.gguf").symlink_to(models / "loop.gguf")
+    path = name if name.startswith("~") else str(models / name)
+    with pytest.raises(CalculatorError):
+        as_path(path, Allowed.of([models]))
+    with pytest.raises(CalculatorError):
+        as_path(path)
