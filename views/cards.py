@@ -12,10 +12,11 @@ from html import escape
 from typing import Any
 
 from store.model import QUANTITIES, EngineState, Offer
-from views import formatting
+from views import formatting, memory_bar
 from views.data import LiveData
 from views.palette import Series, mask, swatch
 from views.states import look
+from views.tips import tip
 
 Row = Mapping[str, Any]
 TITLES = {"vllm": "vLLM", "llama.cpp": "llama.cpp", "sglang": "SGLang", "tgi": "TGI", "ollama": "Ollama"}
@@ -27,7 +28,8 @@ METHODS = {
     "nvml_process": "the driver's own figure for the engine's processes (NVML)",
     "device_delta": "estimated: growth of the device's memory since the engine started",
     "rss": "resident set of the engine's process tree; pages shared with others count in full",
-    "unified": "unified memory: the device and the host share it",
+    "unified": "unified memory: the GPU and the host share it, the pool is the host's memory",
+    "fdinfo": "the driver's own figure for the engine's processes (/proc/PID/fdinfo)",
 }
 RATE_SOURCES = {
     "settled": "from the engine's token counter",
@@ -39,14 +41,6 @@ RATE_SOURCES = {
 def title_of(kind: str) -> str:
     """The name of a kind of engine as its makers write it."""
     return TITLES.get(kind, kind)
-
-
-def tip(text: str, explanation: str) -> str:
-    """`text` with an explanation on hover and keyboard focus."""
-    return (
-        f'<span class="er-tip" tabindex="0" data-tip="{escape(explanation, quote=True)}" '
-        f'aria-label="{escape(f"{text}: {explanation}", quote=True)}">{escape(text)}</span>'
-    )
 
 
 def is_long_gone(row: Row, now: datetime) -> bool:
@@ -122,11 +116,12 @@ def _figures(row: Row, data: LiveData, sparks: Mapping[str, Sequence[float | Non
         ("host memory", _memory(row, "host_memory_bytes", "host_memory_method", data)),
         ("CPU", _cpu(row)),
     ]
-    if row.get("state") not in ANSWERING:  # the sentence says why; what is known all the same stays
+    if row.get("state") not in ANSWERING or _is_router(row):  # the sentence says why; what is known all the same stays
         cells = [cell for cell in cells if "<b>" in cell[1]]
         rates = ""
     listed = "".join(f"<dt>{label}</dt><dd>{value}</dd>" for label, value in cells)
-    return f'<div class="er-rates">{rates}</div><dl>{listed}</dl>' if rates else f"<dl>{listed}</dl>"
+    made_of = memory_bar.bars(data.parts.get(str(row["engine_id"]), ()), str(row["kind"]))
+    return (f'<div class="er-rates">{rates}</div>' if rates else "") + f"<dl>{listed}</dl>{made_of}"
 
 
 def absent(row: Row, data: LiveData, quantity: str) -> str:
@@ -210,9 +205,21 @@ def _memory(row: Row, column: str, method_column: str, data: LiveData) -> str:
     if value is None or not formatting.known(value):
         if column == "device_memory_bytes" and not data.devices:
             return tip("no GPU seen", no_gpu_reason(data))
+        if method is not None:
+            return tip("not known", no_gpu_reason(data) if "device" in column else "the platform keeps it secret")
+        listed = any(other.get(method_column) in ("nvml_process", "fdinfo") for other in data.engines)
+        if "device" in column and listed and row.get("process_count"):
+            return tip("none", "the driver lists the processes that hold memory, and none of this engine is among them")
         return tip("not known", "no process of this engine was seen there; see Sources")
     why = "; ".join(METHODS.get(part, f"method {part}") for part in str(method).split("+"))
+    unknown = memory_bar.why_not(data.parts.get(str(row["engine_id"]), ()))
+    why += f". What it is made of is not known: {unknown}" if unknown else ""
     return f"<b>{tip(formatting.size(value), f'{formatting.count(value)} bytes; {why}')}</b>"
+
+
+def _is_router(row: Row) -> bool:
+    """Whether the row is a router: its models are engines of their own, with cards of their own."""
+    return '"role": "router"' in str(row.get("facts") or "")
 
 
 def _cpu(row: Row) -> str:

@@ -80,6 +80,7 @@ class LiveData:
     engines: Records  # overview, one row an engine, sorted by engine_id
     latency: Mapping[tuple[str, str], Mapping[str, Any]]  # (engine_id, quantity)
     offers: Mapping[tuple[str, str], Mapping[str, Any]]  # (engine_id, quantity)
+    parts: Mapping[str, Records]  # engine_id: what its memory is made of
     devices: Records
     sources: Records
     events: Records
@@ -92,7 +93,8 @@ class LiveData:
 def load_live(window: Window) -> LiveData:
     """All queries of the Live page. Raises `StoreError`; a page shows it as its own state."""
     span: dict[str, datetime] = {"start": window.start, "end": window.end}
-    engines = sorted(records("overview", at=None if window.live else window.end), key=lambda row: str(row["engine_id"]))
+    at = None if window.live else window.end
+    engines = sorted(records("overview", at=at), key=lambda row: str(row["engine_id"]))
     devices = sorted(records("devices"), key=lambda row: int(row["index"]))
     recent = max(
         window.start, datetime.fromtimestamp(window.end.timestamp() - LATENCY_WINDOW_SECONDS, window.end.tzinfo)
@@ -102,6 +104,7 @@ def load_live(window: Window) -> LiveData:
         engines=engines,
         latency=_by_quantity(records("latency", start=recent, end=window.end)),
         offers=_by_quantity(records("quantities")),
+        parts=_by_engine(records("memory_parts", at=at)),
         devices=devices,
         sources=records("sources"),
         events=records("events", **span, limit=200),
@@ -114,3 +117,10 @@ def load_live(window: Window) -> LiveData:
 
 def _by_quantity(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Mapping[str, Any]]:
     return {(str(row["engine_id"]), str(row["quantity"])): row for row in rows}
+
+
+def _by_engine(rows: Sequence[dict[str, Any]]) -> dict[str, Records]:
+    found: dict[str, Records] = {}
+    for row in rows:
+        found.setdefault(str(row["engine_id"]), []).append(row)
+    return found

@@ -69,6 +69,10 @@ HOST_VALUES = (
     ("memory_total_bytes", "host_memory_total_bytes", "Installed host memory in bytes"),
     ("memory_used_bytes", "host_memory_used_bytes", "Host memory in use in bytes"),
 )
+PART_HELP = (
+    "What an engine's memory is made of, in bytes: its own figures, or computed from its model's facts (derived); "
+    "kv_in_use lies within kv_reserved"
+)
 QUANTILES = (("p50_seconds", "0.5"), ("p95_seconds", "0.95"), ("p99_seconds", "0.99"))
 
 
@@ -114,6 +118,13 @@ def _engines() -> Iterator[Metric]:
     yield state
     for column, name, text in ENGINE_VALUES:
         yield _family(name, text, ENGINE_LABELS, ((labels[row["engine_id"]], row.get(column)) for row in rows))
+    parts = (
+        ([*labels[row["engine_id"]], str(row["part"]), str(row["place"] or ""), str(bool(row["derived"])).lower()],
+         row.get("memory_bytes"))
+        for row in data.records("memory_parts", at=None)
+        if row["engine_id"] in labels
+    )  # fmt: skip
+    yield _family("memory_part_bytes", PART_HELP, (*ENGINE_LABELS, "part", "place", "derived"), parts)
     end = datetime.now(UTC).replace(microsecond=0)
     latency = data.records("latency", start=end - timedelta(seconds=data.LATENCY_WINDOW_SECONDS), end=end)
     for quantity in sorted({str(row["quantity"]) for row in latency}):

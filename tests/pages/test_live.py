@@ -18,7 +18,7 @@ import streamlit as st
 
 from store.model import EngineState
 from tests.pages.conftest import open_page, words
-from tests.support.demo import LLAMA, VLLM, vllm_tokens
+from tests.support.demo import GIB, LLAMA, VLLM, VLLM_POOL_BYTES, vllm_tokens
 
 
 def cards(app) -> dict[str, str]:
@@ -83,6 +83,39 @@ def test_kv_use_states_its_capacity_and_that_it_is_an_estimate(serve):
     assert "(estimated)" in shown["Qwen3-8B Q4_K_M on llama.cpp"]
     assert "of 218k tokens" in shown["Qwen3-8B on vLLM"]
     assert "(estimated)" not in shown["Qwen3-8B on vLLM"]
+
+
+def test_a_card_tells_what_its_memory_is_made_of_and_from_where(serve):
+    """The demo's own figures: vLLM holds 65.6 GiB; pool and weights as in PARTS; 16 to 20 % of the pool in use."""
+    serve("usual")
+    shown = cards(open_page())
+    vllm = re.search(r'<div class="er-parts">(.*?)</div>', shown["Qwen3-8B on vLLM"], flags=re.S).group(1)
+    text = re.sub(r"<[^>]*>", "", vllm)
+    pool, weights = VLLM_POOL_BYTES / GIB, 16_381_470_720 / GIB
+    assert re.fullmatch(
+        rf"holds 65.6 GiB on the GPU, of it {pool:.1f} GiB KV pool, (1[6-9]|20) % of the pool in use, "
+        rf"{weights:.1f} GiB weights, {65.6 - pool - weights:.1f} GiB everything else",
+        text,
+    )
+    assert "derived: 13,625 blocks x page bytes" in vllm
+    widths = [float(width) for width in re.findall(r'<i style="width:([\d.]+)%', vllm)]
+    assert sum(widths) == pytest.approx(100, abs=0.1)
+    assert widths[0] == pytest.approx(weights / 65.6 * 100, abs=0.1)
+    llama = shown["Qwen3-8B Q4_K_M on llama.cpp"]
+    assert "81 % of the cache in use" in llama
+    assert "the engine&#x27;s own figure: /v1/models meta.size" in llama
+    assert "er-parts" not in shown["Qwen3-32B on vLLM"]  # it loads: nothing is known yet
+
+
+def test_eight_engines_on_two_gpus_each_say_what_they_are(serve):
+    serve("mixed")
+    shown = cards(open_page())
+    assert len(shown) == 8
+    assert "tok/s" not in shown["llama.cpp router"]  # its models have cards of their own
+    assert "the driver lists the processes" in shown["Ollama · llama3.2:3b"]
+    assert "There are no rules for the memory of tgi yet." in shown["TGI · Mistral-7B-Instruct-v0.3"]
+    assert "3.1 % of the pool in use" in shown["SGLang · Llama-3.1-8B-Instruct"]
+    assert "GiB models with their cache" in shown["Ollama · llama3.2:3b"]
 
 
 @pytest.mark.parametrize(

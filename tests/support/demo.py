@@ -24,6 +24,7 @@ from store.model import (
     Event,
     HostSample,
     LatencyBucket,
+    MemoryPart,
     Offer,
     ProcessMemory,
     QuantityOffer,
@@ -43,6 +44,18 @@ LABELS = {
 }
 VLLM_TOKENS, VLLM_WAVE, WAVE_SECONDS, LLAMA_TOKENS = 600.0, 60.0, 90.0, 88.0
 LLAMA_REQUEST_TOKENS = 800.0
+# Qwen3-8B: 36 layers x 8 KV heads x (128 + 128) = 73,728 elements a token; q8_0 takes 34 bytes for 32.
+VLLM_POOL_BYTES, LLAMA_CACHE_BYTES = 218_000 * 73_728 * 2, 32_768 * 73_728 * 34 // 32
+PARTS = {
+    VLLM: (
+        ("weights", 16_381_470_720, True, "computed from the weights of Qwen/Qwen3-8B"),
+        ("kv_reserved", VLLM_POOL_BYTES, True, "13,625 blocks x page bytes from Qwen/Qwen3-8B"),
+    ),
+    LLAMA: (
+        ("weights", 5_027_783_488, False, "/v1/models meta.size"),
+        ("kv_reserved", LLAMA_CACHE_BYTES, True, "32,768 cells x bytes a cell"),
+    ),
+}
 LLAMA_RESTART_SECONDS, LLAMA_BACK_SECONDS = 120, 132
 # The grid of vLLM's time-to-first-token histogram, abridged (tests/fixtures: vllm exposition).
 TTFT_BOUNDS = (0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, math.inf)
@@ -78,17 +91,9 @@ class Demo:
             rows.append(Engine(HOST, engine_id, kind, LABELS[engine_id], url, found_by, self.start))
             rows.append(self._epoch(engine_id, 1, self.start))
             rows.extend(self._offers(engine_id, 1, self.start))
-            rows.append(
-                Event(
-                    self.start,
-                    HOST,
-                    engine_id,
-                    _epoch_id(engine_id, 1),
-                    None,
-                    "started",
-                    f"{LABELS[engine_id]} started",
-                )
-            )
+            rows.extend(self._parts(engine_id, 1, self.start))
+            text = f"{LABELS[engine_id]} started"
+            rows.append(Event(self.start, HOST, engine_id, _epoch_id(engine_id, 1), None, "started", text))
         for gpu in range(self.gpus):
             rows.append(Device(HOST, _gpu(gpu), "nvidia", gpu, "NVIDIA H100 80GB HBM3", 80 * GIB, "580.95", self.start))
         return rows
@@ -112,6 +117,7 @@ class Demo:
         if LLAMA in self.engines and second == LLAMA_BACK_SECONDS:
             rows.append(self._epoch(LLAMA, 2, ts))
             rows.extend(self._offers(LLAMA, 2, ts))
+            rows.extend(self._parts(LLAMA, 2, ts))
             text = "restarted with 4 slots, was 2"
             rows.append(Event(ts, HOST, LLAMA, _epoch_id(LLAMA, 2), None, "restarted", f"{LABELS[LLAMA]} {text}"))
         return rows
@@ -191,6 +197,13 @@ class Demo:
                 absence("e2e_seconds", "llama.cpp has no histogram of request durations.", remedy),
             ]
         return []
+
+    def _parts(self, engine_id: str, number: int, ts: datetime) -> list[Row]:
+        place = "device" if self.gpus else "host"
+        return [
+            MemoryPart(ts, HOST, engine_id, _epoch_id(engine_id, number), part, place, size, derived, source)
+            for part, size, derived, source in PARTS.get(engine_id, ())
+        ]
 
     def _sample(self, engine_id: str, ts: datetime, second: int) -> EngineSample:
         state = self._state(engine_id, second)
@@ -280,24 +293,13 @@ class Demo:
         number = 2 if engine_id == LLAMA and second >= LLAMA_BACK_SECONDS else 1
         epoch = _epoch_id(engine_id, number)
         device = {VLLM: 0, LLAMA: 0, SECOND: 1}.get(engine_id)
-        held = {VLLM: 66.4, LLAMA: 6.9, SECOND: 58.0}[engine_id] if device is not None else 0.0
+        held = {VLLM: 65.6, LLAMA: 7.7, SECOND: 58.0}[engine_id] if device is not None else 0.0
         pid = _pid(engine_id)
         if device is not None and device < self.gpus:
             size = int(held * GIB)
             yield ProcessMemory(ts, HOST, engine_id, epoch, _gpu(device), pid, "engine", "nvml_process", size)
-        yield ProcessMemory(
-            ts,
-            HOST,
-            engine_id,
-            epoch,
-            None,
-            pid,
-            "engine",
-            "rss",
-            int((2.9 if engine_id != LLAMA else 1.2) * GIB),
-            1.1,
-            3,
-        )
+        resident = int((2.9 if engine_id != LLAMA else 1.2) * GIB)
+        yield ProcessMemory(ts, HOST, engine_id, epoch, None, pid, "engine", "rss", resident, 1.1, 3)
         if engine_id == VLLM and self.gpus:
             yield ProcessMemory(ts, HOST, None, None, _gpu(0), 900, "Xorg", "nvml_process", int(0.9 * GIB))
 

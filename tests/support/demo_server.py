@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from settings import Settings
 from store import address
@@ -26,6 +27,7 @@ from store.model import EngineState
 from store.server import serve
 from store.writer import Writer
 from tests.support.demo import LLAMA, SECOND, SGLANG, VLLM, Demo
+from tests.support.demo_mixed import MixedDemo
 
 LOOKED_FOR = [
     {"kind": "vllm", "title": "vLLM", "ports": [8000], "start_hint": "vllm serve Qwen/Qwen3-8B --port 8000"},
@@ -36,7 +38,7 @@ LOOKED_FOR = [
         "start_hint": "llama-server -m Qwen3-8B-Q4_K_M.gguf --port 8080 --metrics --slots",
     },
 ]
-SCENARIOS = {
+SCENARIOS: dict[str, dict[str, Any]] = {
     "usual": {},
     "two": {"engines": (VLLM, LLAMA)},
     "stopped": {"engines": (VLLM, LLAMA, SGLANG), "states": {SGLANG: EngineState.STOPPED}},
@@ -45,6 +47,7 @@ SCENARIOS = {
     "loading": {"engines": (SECOND,)},
     "cpu": {"engines": (VLLM, LLAMA), "gpus": 0},
     "empty": {"engines": (), "gpus": 0},
+    "mixed": {},
 }
 
 
@@ -53,7 +56,7 @@ class DemoStore:
     """A demo that is being served. `advance` writes further seconds and waits until they can be read."""
 
     settings: Settings
-    demo: Demo
+    demo: Demo | MixedDemo
     writer: Writer
     written: int
 
@@ -80,7 +83,8 @@ def served(data: Path, scenario: str = "usual", seconds: int = 330, end: datetim
     server = serve(writer, settings, lambda: {"looked_for": LOOKED_FOR})
     address.write(settings.run_folder, server.address(started=datetime.now(UTC), started_by="person"))
     try:
-        store = DemoStore(settings, Demo(last - timedelta(seconds=seconds - 1), **SCENARIOS[scenario]), writer, 0)
+        story = MixedDemo if scenario == "mixed" else Demo
+        store = DemoStore(settings, story(last - timedelta(seconds=seconds - 1), **SCENARIOS[scenario]), writer, 0)
         writer.put(store.demo.facts())
         store.advance(seconds)
         yield store

@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 
 import api
 from tests.support import dashboard
-from tests.support.demo import GIB, LLAMA, VLLM
+from tests.support.demo import GIB, LLAMA, VLLM, VLLM_POOL_BYTES
 
 use_folder = dashboard.use_folder
 serve = dashboard.serve
@@ -44,6 +44,21 @@ def of(samples, **labels) -> float:
     wanted = set(labels.items())
     (value,) = [value for key, value in samples.items() if wanted <= set(key)]
     return value
+
+
+def test_metrics_tell_what_the_memory_is_made_of(serve, http):
+    serve("usual")
+    parts = metrics(http)["engineroom_memory_part_bytes"]
+    assert of(parts, engine=VLLM, part="kv_reserved", place="device", derived="true") == VLLM_POOL_BYTES
+    assert of(parts, engine=LLAMA, part="weights", place="device", derived="false") == 5_027_783_488
+
+
+def test_memory_parts_are_exported_with_their_sources(serve, http):
+    serve("usual")
+    rows = list(csv.DictReader(io.StringIO(http.get("/export/memory_part.csv").text)))
+    (pool,) = (row for row in rows if row["engine_id"] == VLLM and row["part"] == "kv_reserved")
+    assert (pool["memory_bytes"], pool["derived"]) == (str(VLLM_POOL_BYTES), "true")
+    assert pool["source"].startswith("13,625 blocks")
 
 
 def test_health_is_ok_while_samples_arrive(serve, http):
