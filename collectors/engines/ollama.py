@@ -53,8 +53,8 @@ _REMEDY = (
 )
 _NO_CHILD = Absence(
     Offer.UNKNOWN,
-    "Ollama has no metrics of its own, and no llama-server child of it can be seen here.",
-    "Run the collector on Ollama's host, as a user who can see its processes. Ollama before 0.30 has no such children.",
+    "Ollama has no metrics of its own, and no llama-server child of it can be reached from here.",
+    "Run the collector where Ollama runs, as a user who can see its processes. Before 0.30 it has no such children.",
 )
 _OTHER_CHILDREN = Absence(
     Offer.UNKNOWN, "The llama-server children that can be seen are not (yet) those of the models that are loaded."

@@ -20,7 +20,7 @@ from collectors.discovery import candidates
 from collectors.engines import ADAPTERS
 from collectors.processes import ProcessTable
 from settings import CollectorSettings, Settings, Target
-from tests.support.processes import STANDIN, Standin, llama_server, llama_server_child, program, script, vllm
+from tests.support.processes import STANDIN, Standin, llama_server, llama_server_child, ollama, program, script, vllm
 from tests.support.wait import free_port
 
 SECRET = "sk-not-a-real-key-0123456789"
@@ -143,6 +143,60 @@ def test_the_children_of_a_router_belong_to_the_router(tmp_path):
         assert [endpoint for endpoint in endpoints if endpoint.url.endswith(f":{inner}")] == []
 
 
+def test_the_children_of_a_router_are_known_to_it(tmp_path):
+    port, inner, starting = (free_port() for _ in range(3))
+    arguments = ["--alias", "a", "--port"]
+    children = [
+        llama_server_child(tmp_path, [*arguments, str(inner)], {"key": "a", "listen": [["127.0.0.1", inner]]}),
+        llama_server_child(tmp_path, [*arguments, str(starting), "--hf-token", SECRET], {"key": "b"}),
+    ]
+    plan = {"listen": [["127.0.0.1", port]], "children": children}
+    with llama_server(tmp_path, ["--models-dir", "/models", "--port", str(port)], plan) as router:
+        (endpoint,) = of(look(tmp_path), router)
+        known = {child.pid: child.url for child in endpoint.children}
+        assert known == {router.pids["a"]: f"http://127.0.0.1:{inner}", router.pids["b"]: None}
+        assert SECRET not in repr(endpoint)
+
+
+def test_workers_of_vllm_are_no_children_that_serve(tmp_path):
+    port = free_port()
+    plan = {"listen": [["127.0.0.1", port]], "children": [{"title": "VLLM::EngineCore"}]}
+    with vllm(tmp_path, ["a-model", "--port", str(port)], plan) as engine:
+        assert [endpoint.children for endpoint in of(look(tmp_path), engine)] == [()]
+
+
+@pytest.mark.parametrize("how", ["--port", "-p", "PORT"])
+def test_the_port_of_tgi_may_stand_in_three_places(tmp_path, how):
+    """launcher/src/main.rs: `#[clap(default_value = "3000", long, short, env)] port`."""
+    port = free_port()
+    launcher = program(tmp_path, "text-generation-launcher")
+    words = [] if how == "PORT" else [how, str(port)]
+    environment = {"PORT": str(port)} if how == "PORT" else {}
+    argv = [launcher, str(STANDIN), "--model-id", "m", *words]
+    with Standin(argv, {}, executable=launcher, environment=environment) as engine:
+        assert [endpoint.url for endpoint in of(look(tmp_path), engine)] == [f"http://127.0.0.1:{port}"]
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:{}", "http://127.0.0.1:{}/"])
+def test_the_environment_names_the_address_of_ollama(tmp_path, address):
+    port = free_port()
+    with ollama(tmp_path, {}, environment={"OLLAMA_HOST": address.format(port)}) as engine:
+        assert [endpoint.url for endpoint in of(look(tmp_path), engine)] == [f"http://127.0.0.1:{port}"]
+
+
+def test_a_scheduler_that_outlived_sglang_is_no_engine(tmp_path):
+    package = tmp_path / "sglang"
+    package.mkdir()
+    script(package, "launch_server.py")
+    argv = [sys.executable, "-m", "sglang.launch_server", "--port", str(free_port())]
+    with Standin(argv, {"children": [{"title": "sglang::scheduler_TP0"}]}, folder=tmp_path) as engine:
+        assert len(of(look(tmp_path), engine)) == 1
+        os.kill(engine.pid, signal.SIGKILL)
+        engine.process.wait(10)
+        orphan = engine.pids["sglang::scheduler_TP0"]
+        assert [endpoint for endpoint in look(tmp_path) if endpoint.pid == orphan] == []
+
+
 def test_whoever_listens_on_a_named_port_is_a_candidate(tmp_path):
     """As a llama.cpp server inside a plain Python program: nothing in its arguments tells what it is."""
     port, other = free_port(), free_port()
@@ -203,16 +257,17 @@ def test_a_configured_engine_that_does_not_listen_yet_is_one_endpoint_with_its_p
 
 
 @contextmanager
-def docker(tmp_path, *, host_port, container_port, engines=1):
-    """Engines in network namespaces of their own behind docker-proxy, with the arguments that Docker gives it."""
+def docker(tmp_path, *, host_port, container_port, engines=1, serve=None):
+    """Engines (vLLM, or the command `serve`) in network namespaces of their own behind docker-proxy, with the arguments that Docker gives it."""
     proxy = program(tmp_path, "docker-proxy")
     published = ["-proto", "tcp", "-host-ip", "0.0.0.0", "-host-port", str(host_port)]
     inside = ["-container-ip", "172.17.0.2", "-container-port", str(container_port)]
     with ExitStack() as stack:
         started = []
         for _ in range(engines):
-            serve = [sys.executable, script(tmp_path, "vllm"), "serve", "a-model", "--port", str(container_port)]
-            unshared = Standin(["unshare", "-r", "-n", *serve], {}, executable=shutil.which("unshare"))
+            command = serve or [sys.executable, script(tmp_path, "vllm"), "serve", "a-model"]
+            command = ["unshare", "-r", "-n", *command, "--port", str(container_port)]
+            unshared = Standin(command, {}, executable=shutil.which("unshare"), folder=tmp_path)
             started.append(stack.enter_context(unshared))
         stack.enter_context(
             Standin([proxy, str(STANDIN), *published, *inside], {"listen": [["0.0.0.0", host_port]]}, executable=proxy)
@@ -233,6 +288,18 @@ def test_an_engine_in_a_container_is_reached_through_its_published_port(tmp_path
         (endpoint,) = of(look(tmp_path), engine)
         assert (endpoint.url, endpoint.pid) == (f"http://127.0.0.1:{port}", engine.pid)
         assert "reached through" in endpoint.found_by
+
+
+@namespaces
+def test_an_sglang_in_a_container_is_reached_through_its_published_port(tmp_path):
+    package = tmp_path / "sglang"
+    package.mkdir()
+    script(package, "launch_server.py")
+    serve = [sys.executable, "-m", "sglang.launch_server", "--model-path", "m", "--host", "0.0.0.0"]
+    port = free_port()
+    with docker(tmp_path, host_port=port, container_port=free_port(), serve=serve) as (engine,):
+        (endpoint,) = of(look(tmp_path), engine)
+        assert (endpoint.url, endpoint.pid) == (f"http://127.0.0.1:{port}", engine.pid)
 
 
 @namespaces

@@ -3,7 +3,8 @@ A llama.cpp router: what is asked of it, and the engines behind it.
 
 The bodies are those of a live router of 0.6.0-dev with two models (tests/fixtures/README.md); expected values are
 what stands in them. Rules: tools/server/server-models.cpp (a GET that names a model loads it unless it says
-`autoload=false`, which does not keep `/slots` from waking a sleeping child).
+`autoload=false`, which does not keep `/slots` from waking a sleeping child). Checked with a real router of b11434 on
+a CPU: `Process-Start-Time-Unix` comes through it, and a child polled by `/models` and `/props` falls and stays asleep.
 """
 
 from __future__ import annotations
