@@ -38,6 +38,8 @@ def text(plan: MemoryPlan) -> str:
 def _place(place: DevicePlan) -> list[str]:
     capacity = "" if place.capacity_bytes is None else f", {size(place.capacity_bytes)}"
     lines = [f"{place.name}{capacity}"]
+    if not place.total_bytes.high:
+        return [*lines, "  nothing of the plan lies here; what the engine's processes use of their own is not planned"]
     for part in PARTS:
         bounds = part_of(place, part)
         if bounds.high:
