@@ -117,7 +117,9 @@ class MemoryScoring:
             prediction = self._predict(engine, observed)
             if prediction.plan is None:
                 without.append(f"{known.label}: {prediction.reason}")
-            compared = self._compare(engine, prediction, observed)
+            # what sleeps is not in memory: there is nothing to compare
+            asleep = observed.sample.state == EngineState.SLEEPING
+            compared = [] if asleep else self._compare(engine, prediction, observed)
             if compared and self._is_news(epoch.epoch_id, compared):
                 rows += _rows(ts, engine, prediction, compared)
             rows += self._parts.rows(ts, engine, parts_of(engine, prediction, told.get(known.engine_id, {})))

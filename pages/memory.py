@@ -122,12 +122,7 @@ if answers:
         for title, answer in answers.items():
             st.markdown(f"**{title}**")
             st.dataframe(memory_plan.why_frame(answer.plan), hide_index=True, key=f"why-{title}")
-            st.dataframe(
-                memory_plan.rule_frame(answer.plan),
-                hide_index=True,
-                key=f"rules-{title}",
-                column_config={"what it says": st.column_config.TextColumn(width="large")},
-            )
+            st.table(memory_plan.rule_frame(answer.plan).set_index("rule"))
     st.download_button(
         "Plan as CSV",
         data=lambda: (

@@ -228,9 +228,9 @@ def test_the_waste_of_reserved_cache_is_computed_for_these_lengths(serve):
 
 def test_why_names_every_part_and_the_source_of_every_rule(serve):
     serve("usual")
-    frames = [element.value for element in memory(context="8k").dataframe]
-    parts = [frame for frame in frames if list(frame.columns) == ["place", "part", "bytes"]]
-    rules = [frame for frame in frames if list(frame.columns) == ["rule", "what it says", "source"]]
+    app = memory(context="8k")
+    parts = [e.value for e in app.dataframe if list(e.value.columns) == ["place", "part", "bytes"]]
+    rules = [element.value for element in app.table]
     assert len(parts) == len(rules) == 2
     assert all(source for frame in rules for source in frame["source"])
     assert any("vLLM" in source for source in rules[0]["source"])

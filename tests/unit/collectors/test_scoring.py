@@ -105,6 +105,8 @@ def test_nothing_is_compared_before_the_engine_serves(fixture: Sampled) -> None:
     fixture.engine(LLAMA, llama_arguments(), model_path=str(model_path()))
     fixture.sample(LLAMA, 300_000_000, None, state="loading")
     assert fixture.score(scoring_of(fixture)) == []
+    fixture.sample(LLAMA, 50_000_000, None, state="sleeping")  # its model is not in memory
+    assert fixture.score(scoring_of(fixture)) == []
 
 
 @pytest.mark.parametrize(
