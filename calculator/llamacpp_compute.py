@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from calculator.llamacpp_cache import Cells
+from calculator.llamacpp_cache import Cells, pad
 from calculator.llamacpp_graph import graph_bytes, input_bytes
 from calculator.llamacpp_settings import (
     BUILD_CACHE_ROTATION,
@@ -39,8 +39,8 @@ CHECKED = frozenset({"llama", "qwen2", "qwen3", "qwen3moe"})
 _CHECKED = (
     0.01,
     0.012,
-)  # equal to the byte in most of 150 comparisons; a quantised K rotates, 3 slots don't divide 512
-_CHECKED_NO_FLASH = (0.035, 0.025)
+)  # equal to the last printed place in nearly all of 300 comparisons
+_CHECKED_NO_FLASH = (0.05, 0.04)
 _SMALL_TENSORS_BYTES = 256 << 10
 _CHECKED_ELSEWHERE = (0.07, 0.07)  # the same graph, on a device or in an earlier build
 _SIMILAR = (0.25, 0.35)  # attention layers in another order of nodes
@@ -61,12 +61,13 @@ Sizes = dict[object, int]
 
 def work_of(settings: LlamaCppSettings, cells: Cells) -> Work:
     """The worst micro-batch."""
-    era, flash, tokens = settings.era, settings.uses_flash_attention, cells.ubatch
+    era, flash = settings.era, settings.uses_flash_attention
+    tokens = pad(cells.ubatch, settings.slots)  # graph_reserve: a multiple of the sequences
     every = settings.all_outputs or era < BUILD_SERVER_OUTPUTS or settings.embeddings
     half = flash and era >= BUILD_MASK_F16
     return Work(
         tokens=tokens,
-        outputs=tokens if every else min(tokens, settings.slots * (1 + settings.rollback_rows)),
+        outputs=cells.ubatch if every else min(tokens, settings.slots * (1 + settings.rollback_rows)),
         cells=cells.per_slot,
         window_cells=cells.window or 0,
         sequences=settings.slots,
@@ -190,7 +191,7 @@ def _around(
         if any(layer.indexer_width for layer in layers):
             below, above = _SPARSE
     high = int(size * (1 + above))
-    if work.cast_mask and work.outputs == work.tokens:
+    if work.cast_mask and work.outputs >= work.tokens - settings.slots:
         high += (work.mask_bytes + 2) * work.tokens * (work.cells + work.window_cells)
     low = int(size * (1 - below))
     return Interval(low, min(high, 2 * low))

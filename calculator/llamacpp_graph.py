@@ -102,13 +102,13 @@ class _Builder:
         if self._gated(layer):
             gate = graph.node(wide, q)
             q = graph.node(wide, q)
-        q = graph.node(wide, q, self.index, inplace=True)
+        q = graph.node(wide, q, self.index)  # rotated positions take a place of their own, as the figures show
         rotates_k = self.work.rotates_k and layer.head_dim_k % 64 == 0
         rotates_v = self.work.rotates_v and layer.head_dim_v % 64 == 0
         if not layer.shares_kv:
             v = graph.node(layer.n_head_kv * layer.head_dim_v * row, x)
             k = graph.node(layer.n_head_kv * layer.head_dim_k * row, x)
-            k = graph.node(layer.n_head_kv * layer.head_dim_k * row, k, self.index, inplace=True)
+            k = graph.node(layer.n_head_kv * layer.head_dim_k * row, k, self.index)
             if rotates_k:
                 q = graph.node(wide, q)
                 k = graph.node(layer.n_head_kv * layer.head_dim_k * row, k)
