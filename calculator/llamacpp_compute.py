@@ -17,6 +17,7 @@ from calculator.llamacpp_settings import (
     BUILD_CACHE_ROTATION,
     BUILD_CELL_INDICES,
     BUILD_EMBEDDING_INPUT,
+    BUILD_EXPERTS_STACKED,
     BUILD_GATE_FUSED,
     BUILD_MASK_F16,
     BUILD_MIXED_INPUT,
@@ -181,7 +182,8 @@ def _around(
     """
     recurrent = any(layer.state is not None for layer in layers)
     other = any(layer.attention in (Attention.MLA, Attention.CHUNKED) for layer in layers)
-    if model.architecture in CHECKED and not recurrent:
+    one_by_one = model.n_expert > 0 and settings.era < BUILD_EXPERTS_STACKED  # experts in an order not checked
+    if model.architecture in CHECKED and not recurrent and not one_by_one:
         if on_host and settings.era >= EXACT_ERA:
             below, above = _CHECKED if settings.uses_flash_attention else _CHECKED_NO_FLASH
             return Interval(int(size * (1 - below)), int(size * (1 + above)) + _SMALL_TENSORS_BYTES)

@@ -55,9 +55,6 @@ KNOWN_MISSES = {
     "llama-60 output": "two rows printed, n_seq_max of the run is not in the log",
     "llama-61 output": "two rows printed, n_seq_max of the run is not in the log",
     "llama-70 compute CUDA0": "the staged expert tensor's type is not in the log",
-    "llama-83 compute Metal": "2024-03: experts of a block were computed in another order",
-    "llama-85 compute CUDA0": "2023-12: each expert was a tensor of its own",
-    "llama-86 compute CUDA0": "2024-01: each expert was a tensor of its own",
     "llama-88 facts": "architecture deepseek4 (compressor states) is not known to the calculator",
 }
 
@@ -201,10 +198,10 @@ def test_enough_of_the_runs_pass(tmp_path: Path) -> None:
         for check in checks_of(case, tmp_path)
     ]
     caches = [check for check in checks if check.exact and not check.name.endswith("output")]
-    device = [check for check in checks if " compute " in check.name]
+    device = [check for check in checks if " compute " in check.name and not check.name.endswith(" CPU")]
     assert len(caches) > 120
     assert all(check.passes for check in caches)
-    assert len(device) > 45
+    assert len(device) > 40
     assert sum(check.passes for check in device) >= 0.9 * len(device)
 
 
