@@ -258,7 +258,7 @@ def test_a_configured_engine_that_does_not_listen_yet_is_one_endpoint_with_its_p
 
 @contextmanager
 def docker(tmp_path, *, host_port, container_port, engines=1, serve=None):
-    """Engines (vLLM, or the command `serve`) in network namespaces of their own behind docker-proxy, with the arguments that Docker gives it."""
+    """Engines (vLLM, or the command `serve`) in network namespaces behind docker-proxy, with its arguments."""
     proxy = program(tmp_path, "docker-proxy")
     published = ["-proto", "tcp", "-host-ip", "0.0.0.0", "-host-port", str(host_port)]
     inside = ["-container-ip", "172.17.0.2", "-container-port", str(container_port)]

@@ -249,6 +249,14 @@ def test_a_sleeping_child_is_left_asleep(http: HttpClient, build: str, asked: li
     assert_complete(reading)
 
 
+def test_the_routers_word_that_a_child_sleeps_is_enough(http: HttpClient) -> None:
+    # /props of the child may be a moment older or newer than /models: in doubt the model is left asleep
+    with serve(listing(value="sleeping")) as server:
+        reading = LLAMA.sample(at(server, model="tiny", arguments=CHILD.arguments), http, histograms=True)
+        assert server.paths == ["/models", f"/props{QUERY}"]
+    assert reading.state is EngineState.SLEEPING
+
+
 def test_a_child_without_metrics(http: HttpClient) -> None:
     disabled = payload("llamacpp_0.6.0_501_metrics_disabled.json", status=501)
     reading = sample_model(http, serve(**{"/metrics": disabled}), arguments=CHILD.arguments)
