@@ -171,18 +171,18 @@ def draw_load() -> Load:
 def draw_vllm(device_count: int) -> tuple[list[str], str]:
     """Controls of vLLM. Returns flags without lengths, and the chosen form of the weights."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        weights = st.selectbox("Weights", VLLM_WEIGHTS, key="vllm_weights", bind="query-params", width=130)
+        weights = st.selectbox("Weights", VLLM_WEIGHTS, key="vllm_weights", bind="query-params", width=125)
         kv = st.selectbox("KV cache", VLLM_KV, key="vllm_kv", bind="query-params", width=90)
         share = st.number_input(
-            "Memory share", 0.1, 1.0, 0.92, 0.01, key="vllm_share", bind="query-params", width=120,
+            "Memory share", 0.1, 1.0, 0.92, 0.01, key="vllm_share", bind="query-params", width=118,
             help="--gpu-memory-utilization: 0.92 by default since vLLM 0.20.2, 0.9 before.",
         )  # fmt: skip
         ranks = st.number_input(
-            "TP", 1, 16, min(device_count, 16) or 1, key="vllm_tp", bind="query-params", width=90,
+            "TP", 1, 16, min(device_count, 16) or 1, key="vllm_tp", bind="query-params", width=75,
             help="--tensor-parallel-size: over how many devices each layer is cut.",
         )  # fmt: skip
         more = st.text_input(
-            "Further flags", "", MOST_FLAGS, key="vllm_flags", bind="query-params", width=200,
+            "Further flags", "", MOST_FLAGS, key="vllm_flags", bind="query-params", width="stretch",
             placeholder="--enforce-eager --max-num-seqs 64",
         )  # fmt: skip
     flags = ["--kv-cache-dtype", str(kv), "--tensor-parallel-size", str(ranks)]
@@ -204,7 +204,7 @@ def draw_llamacpp(*, has_file: bool, has_devices: bool) -> tuple[list[str], str 
             help="Layers on the GPU: a number, or all. The output counts as one layer.",
         )  # fmt: skip
         more = st.text_input(
-            "Further flags", "", MOST_FLAGS, key="llamacpp_flags", bind="query-params", width=200,
+            "Further flags", "", MOST_FLAGS, key="llamacpp_flags", bind="query-params", width="stretch",
             placeholder="--n-cpu-moe 12 -ub 1024",
         )  # fmt: skip
     flags = ["-ctk", str(kv), "-ctv", str(kv)]

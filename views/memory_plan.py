@@ -200,7 +200,9 @@ def _shortages(made: MemoryPlan) -> list[str]:
 
 
 def smaller_loads(found: Answer) -> list[str]:
-    """What would fit for sure with everything else as it is: fewer users, or a shorter context. By planning again."""
+    """Fewer users, or a shorter context, that fit for sure, by planning again; none where all of them fit already."""
+    if found.fits == Fits.YES:
+        return []
     cells = [cell for cell in _cells(found) if cell.fits == Fits.YES]
     load = found.load
     users = max((c.users for c in cells if c.context_tokens == load.context_tokens), default=None)
@@ -235,17 +237,18 @@ def _draw_remedies(found: Answer) -> None:
     for heading, texts in (
         ("Any one of these makes it fit for sure:", [] if starts else [f"`{text}`" for text in found.plan.remedies]),
         (f"For all {found.load.users} users at once, any one of these:", all_users(found)),
+        ("Sure to fit with everything else as it is:", smaller_loads(found)),
     ):
         if texts:
             st.markdown("\n".join([f":small[{heading}]", "", *(f"- :small[{text}]" for text in texts)]))
 
 
 def all_users(found: Answer) -> list[str]:
-    """What makes all users fit, as Markdown, each planned again: flags of vLLM, fewer users, a shorter context."""
-    if found.fits == Fits.YES:
-        return []
-    texts = []
+    """vLLM's own flags that make all users fit, as Markdown, each planned again; none where they fit already."""
+    texts: list[str] = []
     settings = found.settings
+    if found.fits == Fits.YES:
+        return texts
     if isinstance(settings, vllm_settings.VllmSettings) and settings.platform != "cpu":
         ranks = len(found.machine.devices)
         candidates: list[tuple[str, dict[str, object]]] = [
@@ -258,7 +261,7 @@ def all_users(found: Answer) -> list[str]:
             changed = vllm_settings.with_changes(settings, **changes)
             if changed != settings and not (found.model.quantization and "quantization" in changes):
                 texts += [f"`{flags}`"] if _holds(found, changed) else []
-    return [*texts, *smaller_loads(found)]
+    return texts
 
 
 def _holds(found: Answer, settings: Settings) -> bool:
