@@ -14,13 +14,14 @@ from functools import cache
 
 from calculator.ggml_types import row_bytes
 from calculator.llamacpp_settings import (
+    BUILD_MLA_CACHE,
     BUILD_MLA_K_ONLY,
     BUILD_WINDOW_CACHE,
     BUILD_WINDOW_PAD_256,
     BUILD_WINDOW_UBATCH,
     LlamaCppSettings,
 )
-from calculator.model import Attention, Layer, MissingFactError, Model
+from calculator.model import Attention, CalculatorError, Layer, MissingFactError, Model
 
 CELL_PADDING = 256
 SWA_PADDING_BEFORE = 32  # of the window cache between b5427 and b7063, with flash attention 256
@@ -99,6 +100,11 @@ def layer_kv_bytes(layer: Layer, settings: LlamaCppSettings, cells: Cells, wides
     if layer.attention is Attention.MLA:
         if layer.mla_width is None:
             raise MissingFactError("a compressed (MLA) layer without its width")
+        if settings.era < BUILD_MLA_CACHE:
+            raise CalculatorError(
+                f"llama.cpp before b{BUILD_MLA_CACHE} (#12801) keeps all heads of this model instead of the compressed "
+                "vector, and needs a GGUF file of that time: plan with such a file, or with a newer build"
+            )
         total = _row(settings.cache_type_k, layer.mla_width)
         if settings.era < BUILD_MLA_K_ONLY:
             total += _row(settings.cache_type_v, layer.mla_lora_rank or 0)

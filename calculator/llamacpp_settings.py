@@ -19,6 +19,7 @@ NEWEST_BUILD = 11434  # what was read; also used when no version is known
 # First builds of a rule. Sources: reference cases with the printed buffers of builds around them, and the pull request.
 BUILD_EXPERTS_STACKED = 2600  # the experts of a block are one tensor and one node (#6387, 2024-04)
 BUILD_OP_OFFLOAD = 2450  # large batches are computed on the device with weights of the host (#6083, 2024-03)
+BUILD_MLA_CACHE = 5140  # multi-head latent attention keeps its compressed vector (#12801, 2025-04)
 BUILD_WINDOW_CACHE = 5427  # sliding layers keep their window only (#13194, 2025-05)
 BUILD_WINDOW_UBATCH = 5542  # a window cache has room for one micro-batch instead of a batch (#13746, 2025-05)
 BUILD_GATE_FUSED = 5790  # gate and up are joined in one node instead of in place (#14158, 2025-06)

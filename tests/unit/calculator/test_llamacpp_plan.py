@@ -17,7 +17,15 @@ from calculator.gguf_header import read_header
 from calculator.gguf_model import model_from_header
 from calculator.llamacpp import plan_llamacpp, with_mix
 from calculator.llamacpp_settings import LlamaCppSettings, from_arguments
-from calculator.model import Device, Fits, MemoryPlan, MissingFactError, Model, UnknownArchitectureError
+from calculator.model import (
+    CalculatorError,
+    Device,
+    Fits,
+    MemoryPlan,
+    MissingFactError,
+    Model,
+    UnknownArchitectureError,
+)
 from tests.support.gguf_files import write_gguf, write_spec
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -190,3 +198,10 @@ def test_a_build_changes_the_rules() -> None:
     assert before.devices[0].kv_bytes == 48 * 8192 * 2 * (8 * 256 + 8 * 256)  # every layer in full
     # google/gemma-3-12b: 40 of 48 layers keep 1024 + 512 cells
     assert after.devices[0].kv_bytes == (8 * 8192 + 40 * 1536) * 2 * (8 * 256 + 8 * 256)
+
+
+def test_a_compressed_cache_is_refused_for_builds_that_had_none() -> None:
+    """ggml-org/llama.cpp#12801 (2025-04) brought the compressed cache; b4905 kept 71 times as much (case llama-63)."""
+    settings = from_arguments(["-c", "4096", "-np", "1"], "b4905")
+    with pytest.raises(CalculatorError, match="#12801"):
+        plan_llamacpp(with_mix(catalog.load("DeepSeek-R1"), "Q4_K_M"), settings, [Device("CUDA0", 800 * GIB)])
