@@ -94,7 +94,11 @@ class Store(Protocol):
 #   memory_used_bytes utilisation_fraction power_watts temperature_celsius sm_clock_hertz
 # device_memory_series(start, end, points=400)   who holds a device's memory; the parts sum to what is used
 #   ts device_id part('engine' | 'other processes' | 'driver and unattributed') engine_id label method memory_bytes
-#   method of 'driver and unattributed': 'remainder', or 'none' where no process could be seen
+#   method of 'driver and unattributed': 'remainder', or 'none' where no process could be seen; where processes hold
+#   more than is used (they share memory), a part 'counted twice' below 0 makes up for it
+# host_memory_series(start, end, points=400)   who holds the host's memory; the parts sum to what is installed
+#   ts host part('engine' | 'other used' | 'available' | 'counted twice', below 0) engine_id label method memory_bytes
+#   an engine's part is its resident set (method 'rss'): an upper bound, shared and droppable pages are in it in full
 # host_series(start, end, points=400)
 #   ts host cpu_count memory_total_bytes swap_total_bytes, and mean, _min, _max of:
 #   cpu_fraction memory_used_bytes swap_used_bytes load_1m

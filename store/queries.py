@@ -52,6 +52,7 @@ QUERIES: Mapping[str, Query] = {
     "device_series": Query(_SERIES, Source("device_sample", "device_id")),
     "device_memory_series": Query(_SERIES, Source("device_sample", "device_id")),
     "host_series": Query(_SERIES, Source("host_sample", "host")),
+    "host_memory_series": Query(_SERIES, Source("host_sample", "host")),
     "devices": Query(as_of_now=True),
     "sources": Query(as_of_now=True),
     "quantities": Query(_ENGINE),

@@ -1,8 +1,10 @@
--- Who holds the memory of each device. The parts sum to what the driver reports as used:
+-- Who holds the memory of each device. The parts sum exactly to what the driver reports as used:
 -- 'driver and unattributed' is the rest, at least 0. Where no process could be seen at that time, it
--- is everything, with the method 'none'; else its method is 'remainder'.
+-- is everything, with the method 'none'; else its method is 'remainder'. Where the processes hold more than
+-- is used (memory that they share counts for each of them), 'counted twice' is the difference, below 0.
 -- Raw points: a process list belongs to the newest device sample at or before it. Buckets: means over
--- the lists in the bucket; a process that is missing from a list holds nothing at that time.
+-- the lists in the bucket; a process that is missing from a list holds nothing at that time. Lists that
+-- were read with the device's samples, as the collector does, make the samples without one empty lists.
 WITH device_time AS (
     SELECT device_id, ts, memory_used_bytes FROM device_sample WHERE ts >= $start AND ts <= $end
 ),
@@ -18,14 +20,20 @@ list_time AS (
         ON l.device_id = d.device_id AND l.ts >= d.ts
     WHERE epoch(l.ts) - epoch(d.ts) <= $gap_seconds
 ),
-lists AS (
-    SELECT device_id, bucket_ts, count(*) AS lists FROM list_time GROUP BY device_id, bucket_ts
-),
 used AS (
     SELECT device_id, chart_time(ts, $start, $bucket_seconds) AS bucket_ts,
-        min(ts) AS first_ts, max(ts) AS last_ts, avg(memory_used_bytes) AS used_bytes
+        min(ts) AS first_ts, max(ts) AS last_ts, avg(memory_used_bytes) AS used_bytes,
+        count(memory_used_bytes) AS samples
     FROM device_time
     GROUP BY device_id, bucket_ts
+),
+lists AS (
+    SELECT t.device_id, t.bucket_ts,
+        CASE WHEN bool_or(d.ts IS NOT NULL) THEN greatest(any_value(u.samples), count(*)) ELSE count(*) END AS lists
+    FROM list_time AS t
+    JOIN used AS u ON u.device_id = t.device_id AND u.bucket_ts = t.bucket_ts
+    LEFT JOIN device_time AS d ON d.device_id = t.device_id AND d.ts = t.ts
+    GROUP BY t.device_id, t.bucket_ts
 ),
 known AS (
     SELECT t.device_id, t.bucket_ts, p.engine_id,
@@ -51,6 +59,11 @@ part AS (
             AS memory_bytes,
         u.first_ts, u.last_ts
     FROM used AS u LEFT JOIN known_sum AS s USING (device_id, bucket_ts)
+    UNION ALL
+    SELECT u.bucket_ts, u.device_id, 'counted twice' AS part, NULL AS engine_id, 'remainder' AS method,
+        u.used_bytes - s.known_bytes AS memory_bytes, u.first_ts, u.last_ts
+    FROM used AS u JOIN known_sum AS s USING (device_id, bucket_ts)
+    WHERE s.known_bytes > u.used_bytes
 ),
 gap AS (
     SELECT device_id, part, engine_id,

@@ -56,6 +56,7 @@ COLUMNS = {
         *_words("ts host cpu_count memory_total_bytes swap_total_bytes"),
         *_mean_min_max("cpu_fraction", "memory_used_bytes", "swap_used_bytes", "load_1m"),
     ],
+    "host_memory_series": _words("ts host part engine_id label method memory_bytes"),
     "devices": _words(
         "device_id vendor index name memory_total_bytes driver_version ts host state detail memory_used_bytes "
         "memory_reserved_bytes utilisation_fraction memory_utilisation_fraction power_watts power_limit_watts "

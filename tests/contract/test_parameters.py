@@ -9,7 +9,14 @@ from store.protocol import Parameter, UnknownQueryError
 from tests.contract.conftest import Filled
 from tests.support.rows import T0, at, device, device_sample, engine, epoch, held, host_sample, sample
 
-SERIES = ("engine_series", "engine_memory_series", "device_series", "device_memory_series", "host_series")
+SERIES = (
+    "engine_series",
+    "engine_memory_series",
+    "device_series",
+    "device_memory_series",
+    "host_series",
+    "host_memory_series",
+)
 EVER = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 
 
@@ -20,7 +27,7 @@ def _fill(filled: Filled) -> None:
             [
                 sample(second, generation_tokens_total=10.0 * second, requests_running=1),
                 device_sample(second, memory_used_bytes=1000),
-                host_sample(second, cpu_fraction=0.5),
+                host_sample(second, cpu_fraction=0.5, memory_total_bytes=8000, memory_available_bytes=6000),
                 held(second, 600),
                 held(second, 300, device_id=None, method="rss"),
             ]

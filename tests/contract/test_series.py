@@ -104,7 +104,11 @@ def test_memory_that_nobody_can_attribute_is_said_to_be_so(filled: Filled) -> No
 def test_processes_that_hold_more_than_is_used_leave_no_negative_rest(filled: Filled) -> None:
     filled.put(engine(), epoch(), device(), device_sample(0, memory_used_bytes=5000), held(0, 6000))
     rows = filled.store.query("device_memory_series", {"start": at(0), "end": at(5)}).to_pylist()
-    assert [(row["part"], row["memory_bytes"]) for row in rows] == [("driver and unattributed", 0), ("engine", 6000)]
+    assert [(row["part"], row["memory_bytes"]) for row in rows] == [
+        ("counted twice", -1000),
+        ("driver and unattributed", 0),
+        ("engine", 6000),
+    ]
 
 
 def test_the_parts_of_a_bucket_are_means_that_sum_to_the_mean_used(filled: Filled) -> None:
@@ -122,6 +126,18 @@ def test_the_parts_of_a_bucket_are_means_that_sum_to_the_mean_used(filled: Fille
     used = {row["ts"]: row["memory_used_bytes"] for row in filled.store.query("device_series", span).to_pylist()}
     assert parts == pytest.approx(used)
     assert 5 <= len(parts) <= 10
+
+
+def test_an_engine_that_was_there_for_half_a_bucket_holds_half_of_it(filled: Filled) -> None:
+    """It alone holds memory from second 50 on: before, its device was sampled and no process was listed."""
+    filled.put(engine(), epoch(), device())
+    for second in range(100):
+        filled.writer.put([device_sample(second, memory_used_bytes=7000 if second >= 50 else 1000)])
+        filled.writer.put([held(second, 6000)] if second >= 50 else [])
+    filled.writer.flush()
+    rows = filled.store.query("device_memory_series", {"start": at(0), "end": at(99), "points": 3}).to_pylist()
+    assert {row["part"] for row in rows} == {"engine", "driver and unattributed"}
+    assert all(row["memory_bytes"] == pytest.approx(1000) for row in rows if row["part"] != "engine")
 
 
 def test_host_memory_of_an_engine(filled: Filled) -> None:

@@ -1,0 +1,75 @@
+-- Who holds the memory of the host. The parts sum exactly to the installed memory:
+-- 'engine' is the resident set of its process tree, an upper bound (pages that processes share, and pages of mapped
+-- model files that the kernel could drop, are in it in full); 'other used' is what else is in use, at least 0;
+-- 'counted twice' is what the engines' sum exceeds the memory in use by, below 0; 'available' can be had by anyone.
+-- Raw points: the engines' sum belongs to the newest list of the last 10 s (or $gap_seconds). Buckets: means over the
+-- lists in the bucket; an engine that is missing from a list holds nothing at that time.
+WITH host_time AS (
+    SELECT host, ts, memory_total_bytes, memory_available_bytes FROM host_sample
+    WHERE ts >= $start AND ts <= $end AND memory_total_bytes IS NOT NULL AND memory_available_bytes IS NOT NULL
+),
+held AS (
+    SELECT host, ts, engine_id, any_value(method) AS method, sum(memory_bytes) AS memory_bytes
+    FROM process_memory
+    WHERE ts >= $start - INTERVAL 10 SECOND AND ts <= $end AND device_id IS NULL AND engine_id IS NOT NULL
+        AND memory_bytes IS NOT NULL
+    GROUP BY host, ts, engine_id
+),
+listed AS (
+    SELECT DISTINCT host, ts FROM held
+),
+list_time AS (
+    SELECT host, ts, chart_time(ts, $start, $bucket_seconds) AS bucket_ts FROM listed
+    WHERE $bucket_seconds > 0 AND ts >= $start
+    UNION ALL
+    SELECT h.host, l.ts, h.ts AS bucket_ts
+    FROM (FROM host_time WHERE $bucket_seconds = 0) AS h ASOF JOIN listed AS l ON h.host = l.host AND h.ts >= l.ts
+    WHERE epoch(h.ts) - epoch(l.ts) <= greatest(10, $gap_seconds)
+),
+lists AS (
+    SELECT host, bucket_ts, count(*) AS lists FROM list_time GROUP BY host, bucket_ts
+),
+total AS (
+    SELECT host, chart_time(ts, $start, $bucket_seconds) AS bucket_ts, min(ts) AS first_ts, max(ts) AS last_ts,
+        avg(memory_total_bytes - memory_available_bytes) AS used_bytes, avg(memory_available_bytes) AS available_bytes
+    FROM host_time
+    GROUP BY host, bucket_ts
+),
+known AS (
+    SELECT t.host, t.bucket_ts, h.engine_id, string_agg(DISTINCT h.method, '+' ORDER BY h.method) AS method,
+        sum(h.memory_bytes) / any_value(n.lists) AS memory_bytes
+    FROM list_time AS t
+    JOIN held AS h ON h.host = t.host AND h.ts = t.ts
+    JOIN lists AS n ON n.host = t.host AND n.bucket_ts = t.bucket_ts
+    GROUP BY t.host, t.bucket_ts, h.engine_id
+),
+known_sum AS (
+    SELECT host, bucket_ts, sum(memory_bytes) AS known_bytes FROM known GROUP BY host, bucket_ts
+),
+rest AS (
+    SELECT u.*, u.used_bytes - coalesce(s.known_bytes, 0) AS rest_bytes
+    FROM total AS u LEFT JOIN known_sum AS s USING (host, bucket_ts)
+),
+part AS (
+    SELECT u.host, u.bucket_ts, 'engine' AS part, k.engine_id, k.method, k.memory_bytes, u.first_ts, u.last_ts
+    FROM total AS u JOIN known AS k USING (host, bucket_ts)
+    UNION ALL
+    SELECT host, bucket_ts, 'other used', NULL, 'remainder', greatest(0, rest_bytes), first_ts, last_ts FROM rest
+    UNION ALL
+    SELECT host, bucket_ts, 'counted twice', NULL, 'remainder', rest_bytes, first_ts, last_ts FROM rest
+    WHERE rest_bytes < 0
+    UNION ALL
+    SELECT host, bucket_ts, 'available', NULL, 'kernel', available_bytes, first_ts, last_ts FROM rest
+),
+gap AS (
+    SELECT host, part, engine_id,
+        chart_gap(last_ts, lead(first_ts) OVER (PARTITION BY host, part, engine_id ORDER BY bucket_ts), $gap_seconds)
+        AS bucket_ts
+    FROM part
+),
+line AS (
+    FROM part UNION ALL BY NAME (FROM gap WHERE bucket_ts IS NOT NULL)
+)
+SELECT p.bucket_ts AS ts, p.host, p.part, p.engine_id, e.label, p.method, p.memory_bytes
+FROM line AS p LEFT JOIN engine_latest AS e USING (engine_id)
+ORDER BY p.host, p.part, p.engine_id NULLS LAST, p.bucket_ts
