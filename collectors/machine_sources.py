@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from collectors.attribution import EngineRoot, TreeUsage, device_rows
-from collectors.devices.base import DeviceBackend
+from collectors.device_delta import DeviceDelta
+from collectors.devices.base import DeviceBackend, DeviceReading
 from collectors.devices.host import HostSource
-from collectors.processes import ProcessTable
+from collectors.processes import ProcessSnapshot, ProcessTable
 from collectors.scheduler import Outcome
-from store.model import Device, Event, Row, SourceState
+from store.model import Device, Event, ProcessMemory, Row, SourceState
 from store.writer import Writer
 
 SNAPSHOT_AGE_SECONDS = 5.0  # how old a process table may be when memory is given to engines
@@ -93,6 +94,7 @@ class DeviceSampling:
         self._engines = engines
         self._devices: dict[str, Device] = {}
         self._states: dict[str, str] = {}
+        self._delta = DeviceDelta()
 
     def run(self, ts: datetime, monotonic_seconds: float) -> Outcome:
         """Read every device once."""
@@ -108,15 +110,33 @@ class DeviceSampling:
             self._states[sample.device_id] = sample.state
             if before is not None and before != sample.state:
                 rows.append(self._event(sample.device_id, before, sample.state, sample.detail, ts))
-        detail = reading.detail
-        if reading.processes:
+        self._delta.watch(ts, reading.samples)
+        details = [reading.detail]
+        engines = self._engines()
+        if reading.processes or (reading.samples and engines):
             snapshot = self._processes.snapshot(max_age_seconds=SNAPSHOT_AGE_SECONDS)
-            held, unseen = device_rows(ts, self._host, self._engines(), reading, snapshot)
-            rows += held
-            detail = " ".join(text for text in (detail, unseen) if text) or None
+            held, unseen = device_rows(ts, self._host, engines, reading, snapshot)
+            grown, why = self._grown(ts, engines, reading, snapshot)
+            owned = {(row.device_id, row.engine_id) for row in grown}
+            rows += [row for row in held if row.engine_id is None or (row.device_id, row.engine_id) not in owned]
+            rows += grown
+            details += [unseen, why]
+        detail = " ".join(text for text in details if text) or None
         if reading.devices:
             self.found_by = f"{len(reading.devices)} device(s) listed by the driver"
         return Outcome(rows=rows, state=reading.state, detail=detail)
+
+    def _grown(
+        self, ts: datetime, engines: Sequence[EngineRoot], reading: DeviceReading, snapshot: ProcessSnapshot
+    ) -> tuple[list[ProcessMemory], str | None]:
+        """What engines hold of the devices of which the driver tells no process's memory."""
+        told = {held.device_id for held in reading.processes if held.memory_bytes is not None}
+        untold = [
+            sample.device_id
+            for sample in reading.samples
+            if sample.memory_used_bytes is not None and sample.device_id in reading.untold - told
+        ]
+        return self._delta.rows(ts, self._host, engines, snapshot, untold)
 
     def _event(self, device_id: str, before: str, now: str, detail: str | None, ts: datetime) -> Event:
         device = self._devices.get(device_id)

@@ -325,7 +325,7 @@ class ProcessMemory:
     device_id: str | None  # None: host memory
     pid: int | None
     process_name: str | None
-    method: str  # nvml_process | device_delta | rss | unified
+    method: str  # nvml_process | fdinfo | unified | device_delta | rss; none: the driver does not tell
     memory_bytes: int | None
     cpu_cores: float | None = None  # CPU seconds per second since the previous sample
     process_count: int | None = None

@@ -207,6 +207,8 @@ def _memory(row: Row, column: str, method_column: str, data: LiveData) -> str:
             return tip("no GPU seen", no_gpu_reason(data))
         if method is not None:
             return tip("not known", no_gpu_reason(data) if "device" in column else "the platform keeps it secret")
+        if "device" in column and all(device.get("memory_total_bytes") is None for device in data.devices):
+            return tip("shared with the host", "unified memory: the GPU has none of its own, see the host memory")
         listed = any(other.get(method_column) in ("nvml_process", "fdinfo") for other in data.engines)
         if "device" in column and listed and row.get("process_count"):
             return tip("none", "the driver lists the processes that hold memory, and none of this engine is among them")

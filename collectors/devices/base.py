@@ -16,7 +16,7 @@ class DeviceProcess:
     device_id: str
     pid: int  # as the driver sees it; in a container this can be a pid of another pid namespace
     memory_bytes: int | None  # None: the driver lists the process but not what it holds
-    method: str  # "nvml_process"
+    method: str  # "nvml_process", "fdinfo"; "unified" where the pool is the host's memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ class DeviceReading:
     devices: tuple[Device, ...]
     samples: tuple[DeviceSample, ...]
     processes: tuple[DeviceProcess, ...]
+    untold: frozenset[str] = frozenset()  # devices of which the driver does not tell what each process holds
 
 
 class DeviceBackend(Protocol):

@@ -125,9 +125,11 @@ class NvidiaBackend:
             return self._all_failed(ts, host, *self._failure)
         samples: list[DeviceSample] = []
         processes: list[DeviceProcess] = []
+        untold = set()
         for gpu in self._gpus.values():
             try:
-                sample, held = _sample(gpu, ts, host)
+                sample, held, told = _sample(gpu, ts, host)
+                untold |= set() if told else {sample.device_id}
             except pynvml.NVMLError as error:
                 if error.value in _DRIVER_GONE:
                     self._stop(*_advice(error))
@@ -137,9 +139,8 @@ class NvidiaBackend:
                 sample, held = _lost(gpu, ts, host, str(error)), []
             samples.append(sample)
             processes += held
-        return DeviceReading(
-            *self._summary(samples), tuple(gpu.facts for gpu in self._gpus.values()), tuple(samples), tuple(processes)
-        )
+        facts = tuple(gpu.facts for gpu in self._gpus.values())
+        return DeviceReading(*self._summary(samples), facts, tuple(samples), tuple(processes), frozenset(untold))
 
     def close(self) -> None:
         """Shut NVML down."""
@@ -237,14 +238,18 @@ def _lost(gpu: _Gpu, ts: datetime, host: str, error: str) -> DeviceSample:
     )
 
 
-def _sample(gpu: _Gpu, ts: datetime, host: str) -> tuple[DeviceSample, list[DeviceProcess]]:
-    """One sample and the processes of one GPU. Raises NVMLError when the device or the driver is lost."""
+def _sample(gpu: _Gpu, ts: datetime, host: str) -> tuple[DeviceSample, list[DeviceProcess], bool]:
+    """
+    One sample, the processes of one GPU, and whether the driver tells what each process holds.
+
+    Raises NVMLError when the device or the driver is lost.
+    """
     if gpu.handle is None:
-        return _lost(gpu, ts, host, "the driver no longer lists it"), []
+        return _lost(gpu, ts, host, "the driver no longer lists it"), [], True
     handle, notes = gpu.handle, _Notes()
     total, used, reserved = notes.read("memory", _memory, handle, notes) or (None, None, None)
     if "memory" in notes.not_offered:
-        notes.remarks.append("no memory of its own is reported, as with unified memory: see the host's memory")
+        notes.remarks.append("no memory of its own is reported, as with unified memory: the pool is the host's memory")
     utilisation = notes.read("utilisation", pynvml.nvmlDeviceGetUtilizationRates, handle)
     power = notes.read("power", pynvml.nvmlDeviceGetPowerUsage, handle)
     limit = notes.read("power limit", pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
@@ -252,7 +257,9 @@ def _sample(gpu: _Gpu, ts: datetime, host: str) -> tuple[DeviceSample, list[Devi
     sm_clock = notes.read("SM clock", pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM)
     memory_clock = notes.read("memory clock", pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_MEM)
     energy = notes.read("energy", pynvml.nvmlDeviceGetTotalEnergyConsumption, handle)
-    processes = _processes(gpu.facts.device_id, handle, notes)
+    method = "unified" if "memory" in notes.not_offered else "nvml_process"
+    processes = _processes(gpu.facts.device_id, handle, notes, method)
+    listed = "compute processes" not in (*notes.not_offered, *(fault.split(":")[0] for fault in notes.faults))
     if gpu.mig:
         notes.remarks.append("MIG is on: memory and processes are those of the whole device, not of its instances")
     sample = DeviceSample(
@@ -273,7 +280,7 @@ def _sample(gpu: _Gpu, ts: datetime, host: str) -> tuple[DeviceSample, list[Devi
         memory_clock_hertz=_mega(memory_clock),
         energy_joules_total=_thousandth(energy),
     )
-    return sample, processes
+    return sample, processes, listed and all(held.memory_bytes is not None for held in processes)
 
 
 def _thousandth(value: int | None) -> float | None:
@@ -317,7 +324,7 @@ def _running(kind: str, handle: Any) -> Iterable[Any]:
     return older(handle)
 
 
-def _processes(device_id: str, handle: Any, notes: _Notes) -> list[DeviceProcess]:
+def _processes(device_id: str, handle: Any, notes: _Notes, method: str) -> list[DeviceProcess]:
     """
     Processes that hold memory of the device, one entry a pid.
 
@@ -337,4 +344,4 @@ def _processes(device_id: str, handle: Any, notes: _Notes) -> list[DeviceProcess
             held[pid] = other if amount is None else amount if other is None else max(amount, other)
     if None in held.values():
         notes.remarks.append("the driver does not tell how much memory each process holds")
-    return [DeviceProcess(device_id, pid, amount, "nvml_process") for pid, amount in held.items()]
+    return [DeviceProcess(device_id, pid, amount, method) for pid, amount in held.items()]

@@ -21,6 +21,8 @@ COMMENT ON COLUMN memory_part.memory_bytes IS 'bytes, over all devices of the pl
 COMMENT ON COLUMN memory_part.derived IS 'true: computed from other facts by the rule in source; false: the engine''s own figure';
 COMMENT ON COLUMN memory_part.source IS 'where the figure is from or by which rule it was computed; why it is not known where memory_bytes is NULL';
 
+COMMENT ON COLUMN process_memory.method IS 'how it was measured: nvml_process | fdinfo | unified | device_delta | rss; none: the driver does not tell, memory_bytes is NULL';
+
 -- What the processes of each engine held at `moment`: the newest rows of the `seconds` before it.
 -- A device whose rows of an engine ended more than 5 s before the engine's newest is one that the engine let go.
 CREATE MACRO engine_memory_at(moment, seconds) AS TABLE

@@ -36,7 +36,7 @@ def main() -> None:
             answer = None
         else:
             answer = dataclasses.asdict(backend.read(TS, "host-a"))
-        print(json.dumps(answer, default=str), flush=True)
+        print(json.dumps(answer, default=lambda x: sorted(x) if isinstance(x, frozenset) else str(x)), flush=True)
 
 
 if __name__ == "__main__":

@@ -159,6 +159,33 @@ def test_unified_memory_points_to_the_host(driver, reader):
 
 
 @needs_compiler
+def test_processes_of_unified_memory_say_that_the_pool_is_the_hosts(driver, reader):
+    """GB10 (DGX Spark) and Jetson: nvmlDeviceGetMemoryInfo is not supported, processes are listed all the same."""
+    driver.write([FakeGpu("GPU-a", name="NVIDIA GB10", memory=None, processes=(FakeProcess(41, 3 * GIB),))])
+    reading = reader.read()
+    (held,) = reading["processes"]
+    assert (held["method"], held["memory_bytes"]) == ("unified", 3 * GIB)
+    assert "the pool is the host's memory" in reading["samples"][0]["detail"]
+    assert reading["devices"][0]["memory_total_bytes"] is None
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("gpu", "untold"),
+    [
+        (FakeGpu("GPU-a", processes=(FakeProcess(41, GIB),)), False),
+        (FakeGpu("GPU-a"), False),  # nobody holds anything, and the driver says so
+        (FakeGpu("GPU-a", processes=(FakeProcess(41, None),)), True),  # usedGpuMemory N/A
+        (FakeGpu("GPU-a", errors={"compute": NOT_SUPPORTED}), True),  # WSL
+        (FakeGpu("GPU-a", mig=1, errors={"compute": NO_PERMISSION}), True),  # MIG, as another user than root
+    ],
+)
+def test_whether_the_driver_tells_what_each_process_holds_is_said(driver, reader, gpu, untold):
+    driver.write([gpu])
+    assert ("GPU-a" in reader.read()["untold"]) is untold
+
+
+@needs_compiler
 def test_processes_are_merged_over_both_lists_and_mig_instances(driver, reader):
     driver.write(
         [
