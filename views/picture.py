@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 import streamlit as st
 
 import settings
-from views import cards, charts, data, formatting, frames, palette
+from store.model import SourceState
+from views import cards, charts, data, formatting, frames, palette, states
 from views.data import LiveData
 from views.palette import Series
 from views.urlstate import Window
@@ -79,12 +80,24 @@ def compose(found: LiveData, every: Mapping[str, Series], chosen: Sequence[str])
         cards=_cards(now, every, found),
         old_cards=_cards(old, every, found),
         old_count=len(old),
-        notice="" if found.devices else f"<b>No GPU on this host:</b> {escape(cards.no_gpu_reason(found))}",
+        notice=_notice(found),
         legend=_legend([series for key, series in every.items() if key in lines or key in holders], found.devices),
         spec=charts.live_spec(shown, tuple(holders.values()), devices, grid),
         datasets=_datasets(found, lines, every),
         alt=charts.alt_text(charts.panels_of(shown, devices), shown, minutes),
         engines=frozenset(lines),
+    )
+
+
+def _notice(found: LiveData) -> str:
+    """What is to be said about the GPUs in one line: there is none, or one of them is in trouble."""
+    if not found.devices:
+        return f"<b>No GPU on this host:</b> {escape(cards.no_gpu_reason(found))}"
+    troubled = [row for row in found.devices if found.window.live and row.get("state") not in (None, SourceState.OK)]
+    return "<br>".join(
+        f"<b>GPU {row['index']}: {escape(states.look(row['state']).word)}.</b> "
+        + escape(str(row.get("detail") or states.look(row["state"]).meaning))
+        for row in troubled
     )
 
 

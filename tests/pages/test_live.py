@@ -181,6 +181,15 @@ def test_a_host_without_gpu_is_told_in_one_line(serve):
     assert "GiB" in json.dumps(json.loads(chart(app).spec))
 
 
+def test_a_gpu_in_trouble_is_told_above_the_charts(serve):
+    store = serve("two", end=datetime.now(UTC) - timedelta(seconds=10))
+    lost = [row for row in store.demo.second(store.written) if type(row).__name__ == "DeviceSample"][1]
+    detail = "the device does not answer (GPU is lost); see dmesg for Xid messages."
+    store.writer.put([replace(lost, state="device_lost", detail=detail, memory_used_bytes=None)])
+    store.writer.flush()
+    assert f"GPU 1: device lost.</b> {detail}" in "".join(element.proto.body for element in open_page().get("html"))
+
+
 def test_no_engine_says_what_was_looked_for(serve):
     serve("empty")
     text = words(open_page())
