@@ -73,6 +73,7 @@ def _configuration(path: Path, settings: StoreSettings) -> dict[str, str | bool 
         "temp_directory": str(path.parent / "spill"),
         "max_temp_directory_size": "2GB",
         "checkpoint_threshold": _AUTOMATIC_CHECKPOINT,
+        "allocator_flush_threshold": "16MB",  # freed memory goes back to the system sooner than at 128 MB
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
     }
