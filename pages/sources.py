@@ -50,6 +50,7 @@ def draw() -> None:
         st.dataframe(
             tables.source_frame(sources, now),
             hide_index=True,
+            height="content",
             key="sources",
             column_config={
                 **{

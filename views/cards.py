@@ -68,7 +68,7 @@ def _facts(row: Row) -> str:
     context, slots = row.get("max_context_tokens"), row.get("slots")
     parts = [
         f"{title_of(row['kind'])} {version or ''}".strip(),
-        model or "model not known",
+        model or ("router" if _is_router(row) else "model not known"),
         row.get("quantization"),
         f"context {formatting.count(context)}" if context else None,
         f"{formatting.count(slots)} slots" if slots else None,

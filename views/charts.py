@@ -40,8 +40,9 @@ ENGINE_PANELS = (
     Panel("prompt", "Prompt throughput, computed", "tok/s", "lines", "engine", "prompt"),
     Panel("requests", "Requests: running solid, waiting dashed", "requests", "requests", "engine", "run"),
 )
+HOST_KEY = "h"  # the host among the devices of the data set "parts"
 HOST_PANELS = (
-    Panel("host_memory", "Host memory in use", "GiB", "total", "host", "mem"),
+    Panel("host_memory", "Host memory by holder; engines: resident set", "GiB", "parts", "parts", "hi", HOST_KEY),
     Panel("host_cpu", "Host CPU, all cores", "%", "total", "host", "cpu"),
 )
 
@@ -86,19 +87,20 @@ def live_spec(
     holders: tuple[Series, ...],
     devices: tuple[tuple[str, str], ...],
     grid_seconds: float,
+    residents: tuple[Series, ...] = (),
 ) -> dict[str, Any]:
     """
     The specification of the whole stack, without data.
 
     Parameters: the engines drawn, in the order of their places; all engines there are, since each may hold
     device memory; `(device key, name)` pairs; the width of one crosshair step in
-    seconds (a step shows the mean of the samples in it).
+    seconds (a step shows the mean of the samples in it); the engines that hold host memory.
     """
     panels = panels_of(engines, devices)
     charts = [
         _panel(
             panel,
-            holders if panel.shape == "parts" else engines,
+            engines if panel.shape != "parts" else residents if panel.device == HOST_KEY else holders,
             devices,
             grid_seconds,
             first=n == 0,
@@ -203,11 +205,8 @@ def _marks(
             ]
             return [*bands, running, waiting], keys
         case "parts":
-            return _memory_marks(data, x, y, color), [
-                *engine_keys,
-                ("other", "other processes"),
-                ("driver", "driver and unattributed"),
-            ]
+            rest = [("other", "other processes"), ("driver", "driver and unattributed")]
+            return _memory_marks(data, x, y, color), [*engine_keys, *rest[: 1 if panel.device == HOST_KEY else 2]]
         case "devices":
             kinds = alt.StrokeDash(
                 "d:N",
@@ -224,8 +223,7 @@ def _marks(
                 x=x, y=alt.Y(f"{panel.field}_lo:Q"), y2=f"{panel.field}_hi:Q"
             )
             line = data.mark_line(strokeWidth=1.6, color=NEUTRAL).encode(x=x, y=y)
-            limit = [_limit(data, x)] if panel.key == "host_memory" else []
-            return [band, line, *limit], [("all", panel.title)]
+            return [band, line], [("all", panel.title)]
 
 
 _REQUESTS = (("run", "running"), ("wait", "waiting"))
@@ -244,15 +242,10 @@ def _memory_marks(data: alt.Chart, x: alt.X, y: alt.Y, color: alt.Color) -> list
     return [
         engines.mark_area(opacity=0.75).encode(x=x, y=y, y2="lo:Q", color=color),
         *rest,
-        _limit(data.transform_filter("datum.s === 'total'"), x, field="hi"),
+        data.transform_filter("datum.s === 'total'")
+        .mark_line(strokeDash=[4, 3], strokeWidth=1.2, color=NEUTRAL)
+        .encode(x=x, y=alt.Y("hi:Q")),
     ]
-
-
-def _limit(data: alt.Chart, x: alt.X, field: str = "total") -> alt.Chart:
-    line: alt.Chart = data.mark_line(strokeDash=[4, 3], strokeWidth=1.2, color=NEUTRAL).encode(
-        x=x, y=alt.Y(f"{field}:Q")
-    )
-    return line
 
 
 def _crosshair(panel: Panel, keys: list[tuple[str, str]], data: alt.Chart, grid_seconds: float) -> alt.Chart:
@@ -274,8 +267,9 @@ def _crosshair(panel: Panel, keys: list[tuple[str, str]], data: alt.Chart, grid_
         case _:
             rows = rows.transform_calculate(k="datum.s", v=f"datum.{panel.field}")
     rows = rows.transform_filter("isValid(datum.v)").transform_pivot("k", value="v", groupby=["at"], op="mean")
-    # A holder that is missing where the driver's part is known holds nothing on that device.
-    missing = "isValid(datum.driver) ? 'nothing' : 'not known'" if panel.shape == "parts" else "'not known'"
+    # A holder that is missing where the rest is known holds nothing in that place.
+    base = "other" if panel.device == HOST_KEY else "driver"
+    missing = f"isValid(datum.{base}) ? 'nothing' : 'not known'" if panel.shape == "parts" else "'not known'"
     texts = {
         f"t{n}": f"isValid(datum['{key}']) ? format(datum['{key}'], ',.4~r') + ' {panel.unit}' : {missing}"
         for n, (key, _) in enumerate(keys)

@@ -88,6 +88,7 @@ class LiveData:
     device_series: pa.Table
     device_memory_series: pa.Table
     host_series: pa.Table
+    host_memory_series: pa.Table
 
 
 def load_live(window: Window) -> LiveData:
@@ -112,6 +113,7 @@ def load_live(window: Window) -> LiveData:
         device_series=query("device_series", **span, points=points_for(2 * len(devices))),
         device_memory_series=query("device_memory_series", **span, points=points_for(2 * len(devices))),
         host_series=query("host_series", **span, points=MOST_POINTS),
+        host_memory_series=query("host_memory_series", **span, points=points_for(len(engines))),
     )
 
 

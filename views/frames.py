@@ -14,13 +14,15 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from views import formatting
 from views.palette import Series
 from views.urlstate import Window
 
 GIB = float(2**30)
-PART_KEYS = {"other processes": "other", "driver and unattributed": "driver"}
+NOT_STACKED = ("counted twice", "available")
+PART_KEYS = {"other processes": "other", "driver and unattributed": "driver", "other used": "other"}
 
 
 def milliseconds(moment: datetime) -> float:
@@ -79,23 +81,24 @@ def device_frame(table: pa.Table, devices: Mapping[str, str]) -> pd.DataFrame:
 
 
 def host_frame(table: pa.Table) -> pd.DataFrame:
-    """Memory in GiB and CPU in percent of the host."""
-    frame: dict[str, Any] = {"ts": _times(table), "total": _column(table, "memory_total_bytes", 1 / GIB)}
-    _spread(frame, table, "memory_used_bytes", "mem", 1 / GIB)
+    """CPU in percent of the host."""
+    frame: dict[str, Any] = {"ts": _times(table)}
     _spread(frame, table, "cpu_fraction", "cpu", 100.0)
     return pd.DataFrame(frame)
 
 
 def memory_frame(
     table: pa.Table, engines: Mapping[str, Series], devices: Mapping[str, str], totals_bytes: Mapping[str, int | None],
-    window: Window,
+    window: Window, base: str = "driver",
 ) -> pd.DataFrame:  # fmt: skip
     """
     Who holds the memory of each device, as the bounds `lo`..`hi` of stacked areas in GiB.
 
     The order from the bottom is: engines by place, other processes, driver and unattributed; the top of
-    the stack is what the device says is used. Rows with `s` = "total" are the installed memory.
+    the stack is what the device says is used. Rows with `s` = "total" are the installed memory. `base` is the
+    part that is there whenever something is known. What is counted twice, and what is free, is not stacked.
     """
+    table = table.filter(pc.invert(pc.is_in(table.column("part").cast(pa.string()), pa.array(NOT_STACKED))))
     parts = table.column("part").to_pylist()
     owners = table.column("engine_id").to_pylist()
     keys = [
@@ -111,7 +114,7 @@ def memory_frame(
             "size": _column(table, "memory_bytes", 1 / GIB).astype("float64"),
         }
     ).dropna(subset=["d"])
-    stacked = _stacked(frame, sorted(set(keys), key=lambda key: order.get(key, 0)))
+    stacked = _stacked(frame, sorted(set(keys), key=lambda key: order.get(key, 0)), base)
     ends = [milliseconds(window.start), milliseconds(window.end)]
     limits = pd.DataFrame(
         [
@@ -138,24 +141,31 @@ def memory_frame(
     return both.astype({"ts": "float64", "d": "category", "s": "category", "lo": "float32", "hi": "float32"})
 
 
-def _stacked(frame: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
+def together(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The areas of several places as one data set."""
+    return pd.concat([frame.astype({"d": "object", "s": "object"}) for frame in frames], ignore_index=True).astype(
+        {"d": "category", "s": "category"}
+    )
+
+
+def _stacked(frame: pd.DataFrame, order: Sequence[str], base: str) -> pd.DataFrame:
     """
     Bounds of the parts of each device and time, stacked in `order`.
 
     A holder that is missing from a list of processes holds nothing then (0); where the device itself has
-    no sample, nothing is known (NaN, so that the areas break). Every time has a row for the driver's part.
+    no sample, nothing is known (NaN, so that the areas break). Every time has a row for the part `base`.
     """
     if frame.empty:
         return pd.DataFrame(columns=["ts", "d", "s", "lo", "hi"])
     wide = frame.pivot_table(index=["d", "ts"], columns="s", values="size", aggfunc="sum", min_count=1, dropna=False)
-    at = pd.MultiIndex.from_frame(frame.loc[frame["s"] == "driver", ["d", "ts"]].drop_duplicates())
+    at = pd.MultiIndex.from_frame(frame.loc[frame["s"] == base, ["d", "ts"]].drop_duplicates())
     wide = wide.reindex(index=at, columns=[key for key in order if key in wide.columns])
-    sizes = wide.fillna(0.0).where(wide["driver"].notna(), np.nan)
+    sizes = wide.fillna(0.0).where(wide[base].notna(), np.nan)
     highs = sizes.cumsum(axis=1)
     long = pd.DataFrame({"hi": highs.stack(), "lo": (highs - sizes).stack()}).reset_index(names=["d", "ts", "s"])
     most = cast("pd.Series[float]", sizes.groupby(level="d").max().stack())
     held = set(most[most > 0].index.to_flat_index())
-    held |= {(device, "driver") for device in at.get_level_values("d")}
+    held |= {(device, base) for device in at.get_level_values("d")}
     return long[[pair in held for pair in zip(long["d"], long["s"], strict=True)]]
 
 

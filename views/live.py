@@ -66,6 +66,7 @@ DOWNLOADS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "device_series",
         ("ts", "device_id", "name", "utilisation_fraction", "power_watts", "temperature_celsius"),
     ),
+    ("Host memory", "host_memory_series", ("ts", "host", "part", "engine_id", "method", "memory_bytes")),
     ("Host", "host_series", ("ts", "host", "memory_total_bytes", "memory_used_bytes", "cpu_fraction")),
 )
 

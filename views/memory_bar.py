@@ -83,7 +83,7 @@ def percent(share: float) -> str:
     """A share 0..1 in percent, with one decimal below ten; a little use never reads as none."""
     if 0 < share < 0.0005:
         return "<0.1 %"
-    return f"{share * 100:.1f} %" if share < 0.0995 else formatting.fraction(share)
+    return f"{share * 100:.1f} %" if 0 < share < 0.0995 else formatting.fraction(share)
 
 
 def _segments(sizes: Mapping[str, int]) -> str:

@@ -160,6 +160,21 @@ def test_gpu_memory_parts_add_up_to_what_the_driver_reports(serve):
     assert set(total) == {80.0}
 
 
+def test_host_memory_parts_add_up_to_what_is_in_use(serve):
+    """The demo's host: 512 GiB installed, 430 GiB available; vLLM 2.9 GiB resident, llama.cpp 1.2 GiB."""
+    serve("usual")
+    parts = datasets(open_page())["parts"].to_pandas()
+    tops = parts[(parts["d"] == "h") & (parts["s"] == "other")]["hi"].dropna()
+    assert tops.to_numpy() == pytest.approx(512 - 430, abs=1e-3)
+    sizes = {
+        key: rows["hi"].iloc[-1] - rows["lo"].iloc[-1]
+        for key, rows in parts[parts["d"] == "h"].groupby("s", observed=True)
+    }
+    assert sizes["s2"] == pytest.approx(2.9, abs=1e-3)
+    assert sizes["s0"] == pytest.approx(1.2, abs=1e-3)
+    assert sizes["total"] == pytest.approx(512)
+
+
 def test_the_specification_is_the_same_at_the_next_refresh(serve):
     store = serve("two", end=datetime.now(UTC) - timedelta(seconds=30))
     first = open_page()
@@ -177,7 +192,7 @@ def test_a_host_without_gpu_is_told_in_one_line(serve):
     app = open_page()
     assert "No GPU on this host:" in words(app)
     assert "libnvidia-ml.so.1" in words(app)
-    assert set(datasets(app)) == {"window", "engine", "host", "events"}
+    assert set(datasets(app)) == {"window", "engine", "host", "events", "parts"}
     assert "GiB" in json.dumps(json.loads(chart(app).spec))
 
 
