@@ -193,7 +193,7 @@ def ollama_server(
     plan: Plan = {**scripts["root"].plan, "listen": [["127.0.0.1", port]]}
     if child is not None:
         scripts["model"] = _script(folder, "ollama-child", child)
-        blob = "/root/.ollama/models/blobs/sha256-500a1f067a9f"
+        blob = "/usr/share/ollama/.ollama/models/blobs/sha256-500a1f067a9f"
         words = ["--model", blob, "--port", str(inner), "--host", "127.0.0.1", "--no-webui", "--offline"]
         words += ["-c", "4096", "-np", "1"]
         inside = {**scripts["model"].plan, "key": "model", "server": "llama.cpp", "listen": [["127.0.0.1", inner]]}
