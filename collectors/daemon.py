@@ -13,6 +13,8 @@ import psutil
 import structlog
 
 from collectors import fit_params
+from collectors.devices import amd
+from collectors.devices.base import DeviceBackend
 from collectors.devices.nvidia import NvidiaBackend
 from collectors.discovery_source import DiscoverySource
 from collectors.engines import ADAPTERS
@@ -97,13 +99,16 @@ class Collector:
         processes = ProcessTable()
         discovery = DiscoverySource(settings, ADAPTERS, registry, scheduler, http, processes, running)
         opened.callback(discovery.close)
-        nvidia = NvidiaBackend()
-        opened.callback(nvidia.close)
+        backends: list[DeviceBackend] = [NvidiaBackend(), *([amd.AmdBackend()] if amd.present() else [])]
+        for backend in backends:
+            opened.callback(backend.close)
         opened.callback(_stop_sampling, scheduler)
         every = settings.collector
+        for backend in backends:
+            interval = every.device_interval_seconds
+            scheduler.add(DeviceSampling(backend, settings.host, interval, processes, discovery.roots))
         for source in (
             HostSampling(settings.host, every.host_interval_seconds),
-            DeviceSampling(nvidia, settings.host, every.device_interval_seconds, processes, discovery.roots),
             ProcessSampling(settings.host, every.engine_interval_seconds, processes, discovery.roots),
             StoreSampling(writer, settings.host),
             MemoryScoring(
