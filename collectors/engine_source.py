@@ -13,6 +13,7 @@ from collectors.discovery import CONFIGURED
 from collectors.engines.base import Absence, Endpoint, EngineReading, Histogram, Http, Reading
 from collectors.registry import Attached, Registry
 from collectors.scheduler import Outcome
+from collectors.stillness import Stillness
 from settings import CollectorSettings
 from store.model import (
     COUNTERS,
@@ -48,6 +49,7 @@ class EngineSource:
         self.ended = False  # it has stopped; a source that ended is not used again
         self.told_memory: Mapping[str, Reading] = {}  # what the newest reading said of the engine's own memory
         self._state: str | None = None
+        self._stillness = Stillness()
         self._histograms_due = 0.0
         self._ready_epoch: str | None = None  # the epoch that has answered well at least once
         self._counts: dict[str, tuple[float, float]] = {}  # quantity -> (count written, when)
@@ -90,6 +92,8 @@ class EngineSource:
         due = monotonic_seconds >= self._histograms_due
         reading = attached.adapter.sample(endpoint, self._http, histograms=due)
         reading = self._interpret(reading, attached, alive)
+        if counts_live(reading) and (remark := self._stillness.remark(reading, monotonic_seconds)):
+            reading = replace(reading, detail=" ".join(text for text in (reading.detail, remark) if text))
         observed, more = self._registry.observe(attached, reading, ts)
         if observed is not attached:
             with self._lock:
@@ -186,6 +190,14 @@ class EngineSource:
             self._offers[quantity] = offer
             rows.append(QuantityOffer(ts, epoch.host, epoch.engine_id, epoch.epoch_id, quantity, *offer))
         return rows
+
+
+def counts_live(reading: EngineReading) -> bool:
+    """Whether the engine's token counters move while requests run, and not only when they end."""
+    generated = reading.readings.get("generation_tokens_total")
+    return "generation_live_tokens_total" in reading.readings or (
+        generated is not None and generated.source.startswith("vllm:")
+    )
 
 
 def _alive(endpoint: Endpoint) -> bool | None:
