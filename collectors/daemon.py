@@ -13,9 +13,7 @@ import psutil
 import structlog
 
 from collectors import fit_params
-from collectors.devices import amd
-from collectors.devices.base import DeviceBackend
-from collectors.devices.nvidia import NvidiaBackend
+from collectors.devices import backends
 from collectors.discovery_source import DiscoverySource
 from collectors.engines import ADAPTERS
 from collectors.http import HttpClient
@@ -99,12 +97,12 @@ class Collector:
         processes = ProcessTable()
         discovery = DiscoverySource(settings, ADAPTERS, registry, scheduler, http, processes, running)
         opened.callback(discovery.close)
-        backends: list[DeviceBackend] = [NvidiaBackend(), *([amd.AmdBackend()] if amd.present() else [])]
-        for backend in backends:
+        devices = backends()
+        for backend in devices:
             opened.callback(backend.close)
         opened.callback(_stop_sampling, scheduler)
         every = settings.collector
-        for backend in backends:
+        for backend in devices:
             interval = every.device_interval_seconds
             scheduler.add(DeviceSampling(backend, settings.host, interval, processes, discovery.roots))
         for source in (

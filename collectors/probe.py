@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from collectors.devices import backends, read_all
 from collectors.devices.base import DeviceReading
 from collectors.devices.host import HostSource
-from collectors.devices.nvidia import NvidiaBackend
 from collectors.discovery import candidates
 from collectors.engines import ADAPTERS
 from collectors.engines.base import Adapter, Endpoint, EngineReading, Identity
@@ -109,7 +109,7 @@ def probe(target: Target, settings: Settings) -> Probed | str:
 def survey(settings: Settings) -> Survey:
     """Discover and sample everything once; takes two seconds at most where nothing hangs."""
     ts = datetime.now(UTC)
-    host, devices = HostSource(), NvidiaBackend()
+    host, devices = HostSource(), backends()
     host.read(ts, settings.host)  # the busy share of the CPU is measured between two readings
     with HttpClient(settings.collector) as http:
         snapshot = ProcessTable().snapshot(sockets=True)
@@ -122,11 +122,12 @@ def survey(settings: Settings) -> Survey:
         return Survey(
             engines=engines,
             host=host.read(ts, settings.host),
-            devices=devices.read(ts, settings.host),
+            devices=read_all(devices, ts, settings.host),
             looked_for=tuple(f"{a.title} (ports {', '.join(map(str, a.usual_ports))})" for a in ADAPTERS),
         )
     finally:
-        devices.close()
+        for backend in devices:
+            backend.close()
 
 
 def _with_process(endpoint: Endpoint, settings: Settings) -> Endpoint:

@@ -42,7 +42,7 @@ class FdinfoReader:
     """
     Finds the processes with an open render node every `scan_seconds` and reads only those in between.
 
-    Looking at every descriptor of 500 processes with 20 each takes 27 ms of CPU, reading 32 clients of 16 of them 2 ms.
+    Looking at every descriptor of 500 processes with 20 each takes 29 ms of CPU, a reading in between 3 ms.
     """
 
     def __init__(self, proc: Path, driver: str, scan_seconds: float) -> None:

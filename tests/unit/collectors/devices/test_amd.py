@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from collectors.devices import read_all
 from collectors.devices.amd import SCAN_SECONDS, AmdBackend, present
 from collectors.devices.base import DeviceReading
+from collectors.devices.nvidia import NvidiaBackend
 from store.model import SourceState
 from tests.support.amd_tree import GIB, MIB, AmdTree, client
 
@@ -171,6 +173,16 @@ def test_a_card_that_vanishes_is_lost_and_the_other_goes_on(host: Watched) -> No
     assert reading.devices == first.devices  # the same facts, whatever the number of cards that are left
     host.tree.pull(1, SECOND)
     assert host.read().state == SourceState.DEVICE_LOST
+
+
+def test_beside_a_card_a_missing_driver_of_another_vendor_is_no_trouble(host: Watched) -> None:
+    """Two backends of this tree stand for two vendors; on a host with NVIDIA's library the first has devices too."""
+    host.tree.card(0, SLOT)
+    nvidia = NvidiaBackend()
+    alone, both = nvidia.read(TS, "host-a"), read_all([nvidia, host.backend], TS, "host-a")
+    nvidia.close()
+    assert "AMD-dead000000000000" in {device.device_id for device in both.devices}
+    assert alone.devices or both.state == SourceState.OK
 
 
 def test_processes_of_other_users_are_counted() -> None:
