@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,3 +42,26 @@ def test_the_plan_of_a_running_server_lies_beside_its_measurement(tmp_path: Path
             exported = b"".join(collector.client.export_csv("memory_plan", None, None, f"llama.cpp-{port}")).decode()
             plan = next(line for line in exported.splitlines() if '"host memory"' in line)
             assert json.loads(plan[plan.index('"{') + 1 : -1].replace('""', '"'))["context_cells"] == 2048
+
+
+def test_what_its_memory_is_made_of_is_known_of_a_running_server(tmp_path: Path) -> None:
+    """
+    The server's own /v1/models tells its weights. Its command line is Python's, so nobody can say whether its slots
+    share one cache, and the size of that stays unknown.
+    """
+    with llamacpp_server(context=2048, slots=2) as url:
+        complete(url, "once upon a time", 64)
+        engine = f"llama.cpp-{url.rsplit(':', 1)[1]}"
+        with running_collector(tmp_path, int(engine.split("-")[1])) as collector:
+
+            def known() -> dict[str, Any]:
+                found = {row["part"]: row for row in collector.rows("memory_parts") if row["engine_id"] == engine}
+                return found if found.get("rest", {}).get("memory_bytes") is not None else {}
+
+            parts = until(known, 90, "its parts")
+    assert {row["place"] for row in parts.values()} == {"host"}
+    assert (parts["weights"]["memory_bytes"], parts["weights"]["derived"]) == (96_576_768, False)
+    assert parts["kv_reserved"]["memory_bytes"] is None
+    assert "does not tell how large its cache is" in parts["kv_reserved"]["source"]
+    assert parts["held"]["source"] == "rss"
+    assert parts["held"]["memory_bytes"] == 96_576_768 + parts["rest"]["memory_bytes"]

@@ -115,7 +115,7 @@ def main() -> None:
                     store.advance(missing)
                 time.sleep(0.2)
         except KeyboardInterrupt:
-            print("stopped")
+            return
 
 
 if __name__ == "__main__":
