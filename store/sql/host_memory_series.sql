@@ -2,8 +2,8 @@
 -- 'engine' is the resident set of its process tree, an upper bound (pages that processes share, and pages of mapped
 -- model files that the kernel could drop, are in it in full); 'other used' is what else is in use, at least 0;
 -- 'counted twice' is what the engines' sum exceeds the memory in use by, below 0; 'available' can be had by anyone.
--- Raw points: the engines' sum belongs to the newest list of the last 10 s (or $gap_seconds). Buckets: means over the
--- lists in the bucket; an engine that is missing from a list holds nothing at that time.
+-- Buckets: means over the lists in the bucket; an engine that is missing from a list holds nothing at that time. Raw
+-- points, and buckets that no list fell into: the newest list of the last 10 s (or $gap_seconds).
 WITH host_time AS (
     SELECT host, ts, memory_total_bytes, memory_available_bytes FROM host_sample
     WHERE ts >= $start AND ts <= $end AND memory_total_bytes IS NOT NULL AND memory_available_bytes IS NOT NULL
@@ -18,13 +18,22 @@ held AS (
 listed AS (
     SELECT DISTINCT host, ts FROM held
 ),
-list_time AS (
+point AS (
+    SELECT host, chart_time(ts, $start, $bucket_seconds) AS bucket_ts, max(ts) AS last_ts
+    FROM host_time
+    GROUP BY host, bucket_ts
+),
+bucketed AS (
     SELECT host, ts, chart_time(ts, $start, $bucket_seconds) AS bucket_ts FROM listed
     WHERE $bucket_seconds > 0 AND ts >= $start
+),
+list_time AS (
+    FROM bucketed
     UNION ALL
-    SELECT h.host, l.ts, h.ts AS bucket_ts
-    FROM (FROM host_time WHERE $bucket_seconds = 0) AS h ASOF JOIN listed AS l ON h.host = l.host AND h.ts >= l.ts
-    WHERE epoch(h.ts) - epoch(l.ts) <= greatest(10, $gap_seconds)
+    SELECT p.host, l.ts, p.bucket_ts
+    FROM (FROM point ANTI JOIN bucketed USING (host, bucket_ts)) AS p
+    ASOF JOIN listed AS l ON p.host = l.host AND p.last_ts >= l.ts
+    WHERE epoch(p.last_ts) - epoch(l.ts) <= greatest(10, $gap_seconds)
 ),
 lists AS (
     SELECT host, bucket_ts, count(*) AS lists FROM list_time GROUP BY host, bucket_ts

@@ -98,3 +98,11 @@ def test_the_parts_of_the_host_sum_to_what_is_installed(telling: Telling, readin
     assert summed(parts) == pytest.approx({row["ts"]: TOTAL for row in whole}, rel=1e-12, abs=1e-6)
     known = [row for row in parts if row["part"] == "engine" and row["memory_bytes"] is not None]
     assert {row["method"] for row in known} <= {"rss"}
+
+
+def test_a_bucket_without_a_list_takes_the_newest_one_before(telling: Telling) -> None:
+    """The host is read every second, process trees every two: no engine may seem to let its memory go at the edge."""
+    readings: Readings = [(900, {"vllm-8000": 500} if second % 2 else {}) for second in range(13)]  # buckets of 6 s
+    parts, whole = telling.answers(readings, 3, on_host=True)
+    mine = {row["ts"]: row["memory_bytes"] for row in parts if row["engine_id"] == "vllm-8000"}
+    assert mine == {row["ts"]: 500 for row in whole}
