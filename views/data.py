@@ -96,6 +96,8 @@ def load_live(window: Window) -> LiveData:
     span: dict[str, datetime] = {"start": window.start, "end": window.end}
     at = None if window.live else window.end
     engines = sorted(records("overview", at=at), key=lambda row: str(row["engine_id"]))
+    # the parts as of the samples that the cards show, so that one card never tells of two moments
+    sampled = at or max((row["state_ts"] for row in engines if row["state_ts"] is not None), default=None)
     devices = sorted(records("devices"), key=lambda row: int(row["index"]))
     recent = max(
         window.start, datetime.fromtimestamp(window.end.timestamp() - LATENCY_WINDOW_SECONDS, window.end.tzinfo)
@@ -105,7 +107,7 @@ def load_live(window: Window) -> LiveData:
         engines=engines,
         latency=_by_quantity(records("latency", start=recent, end=window.end)),
         offers=_by_quantity(records("quantities")),
-        parts=_by_engine(records("memory_parts", at=at)),
+        parts=_by_engine(records("memory_parts", at=sampled)),
         devices=devices,
         sources=records("sources"),
         events=records("events", **span, limit=200),
