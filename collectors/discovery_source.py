@@ -12,10 +12,10 @@ from collectors.engine_source import EngineSource
 from collectors.engines.base import Adapter, Http, Reading
 from collectors.probing import Miss, Prober
 from collectors.processes import ProcessTable
-from collectors.registry import Registry
+from collectors.registry import Registry, epoch_event
 from collectors.scheduler import Outcome, Scheduler
 from settings import Settings
-from store.model import EngineSample, EngineState, Event, Row, SourceState
+from store.model import EngineSample, EngineState, Row, SourceState
 
 GRACE_PASSES = 2  # passes that an engine known from before may take to be found again
 
@@ -123,15 +123,7 @@ class DiscoverySource:
                     state=EngineState.STOPPED,
                     detail=detail,
                 ),
-                Event(
-                    ts=ts,
-                    host=epoch.host,
-                    engine_id=engine_id,
-                    epoch_id=epoch.epoch_id,
-                    device_id=None,
-                    kind="stopped",
-                    text=f"{labels[engine_id]} stopped: it ended while no collector ran",
-                ),
+                epoch_event(epoch, ts, "stopped", f"{labels[engine_id]} stopped: it ended while no collector ran"),
             ]
         self._believed.clear()
         return rows

@@ -11,7 +11,7 @@ import psutil
 
 from collectors.discovery import CONFIGURED
 from collectors.engines.base import Absence, Endpoint, EngineReading, Histogram, Http, Reading
-from collectors.registry import Attached, Registry
+from collectors.registry import Attached, Registry, epoch_event
 from collectors.scheduler import Outcome
 from collectors.stillness import Stillness
 from settings import CollectorSettings
@@ -21,7 +21,6 @@ from store.model import (
     EngineSample,
     EngineState,
     Epoch,
-    Event,
     LatencyBucket,
     Offer,
     QuantityOffer,
@@ -155,17 +154,7 @@ class EngineSource:
         kind, text = texts.get(reading.state, (None, ""))
         if kind is None or (kind == "ready" and before == EngineState.BUSY):
             return []
-        return [
-            Event(
-                ts=ts,
-                host=attached.engine.host,
-                engine_id=attached.engine.engine_id,
-                epoch_id=attached.epoch.epoch_id,
-                device_id=None,
-                kind=kind,
-                text=text,
-            )
-        ]
+        return [epoch_event(attached.epoch, ts, kind, text)]
 
     def _bucket_rows(self, reading: EngineReading, epoch: Epoch, ts: datetime, monotonic_seconds: float) -> list[Row]:
         rows: list[Row] = []

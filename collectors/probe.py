@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -135,15 +135,12 @@ def _with_process(endpoint: Endpoint, settings: Settings) -> Endpoint:
     snapshot = ProcessTable().snapshot(sockets=True)
     for candidate in candidates(settings, ADAPTERS, snapshot):
         if _same_address(candidate.url, endpoint.url):
-            return Endpoint(
+            return replace(
+                candidate,
                 url=endpoint.url,
                 found_by=endpoint.found_by,
-                pid=candidate.pid,
-                process_start=candidate.process_start,
-                arguments=candidate.arguments,
-                process_environment=candidate.process_environment,
+                name=endpoint.name,
                 api_key=endpoint.api_key,
-                children=candidate.children,
             )
     return endpoint
 

@@ -123,7 +123,7 @@ class Registry:
                 rows.append(engine)
             if life is None:
                 epoch = self._open(engine_id, endpoint, facts, ts)
-                rows += [epoch, _event(epoch, ts, "started", _started_text(label, epoch))]
+                rows += [epoch, epoch_event(epoch, ts, "started", _started_text(label, epoch))]
                 life = self._lives[engine_id] = _Life(engine, epoch)
             elif not _same_process(life.epoch, endpoint):
                 rows += self._reopen(life, endpoint, facts, ts, "restarted: its process is another one")
@@ -186,7 +186,7 @@ class Registry:
         if changes:
             text += "; " + _changes_text(changes)
         details = {"reason": reason, "changes": changes, "previous_epoch": before.epoch_id}
-        return [epoch, _event(epoch, ts, "restarted", text, details)]
+        return [epoch, epoch_event(epoch, ts, "restarted", text, details)]
 
     def _reconfigure(
         self, life: _Life, endpoint: Endpoint, facts: dict[str, Any], changes: dict[str, list[Any]], ts: datetime
@@ -200,7 +200,7 @@ class Registry:
         life.epoch, life.counters, life.restart_marker = epoch, {}, None
         text = f"{life.engine.label} serves something else: {_changes_text(changes)}"
         details = {"changes": changes, "previous_epoch": before.epoch_id}
-        return [epoch, _event(epoch, ts, "configuration_changed", text, details)]
+        return [epoch, epoch_event(epoch, ts, "configuration_changed", text, details)]
 
     def _label(self, engine_id: str, endpoint: Endpoint, title: str, model_id: str | None) -> str:
         base = endpoint.name or " · ".join(x for x in (title, short_model_name(model_id)) if x)
@@ -273,7 +273,8 @@ def _started_text(label: str, epoch: Epoch) -> str:
     return f"{label} found, version {epoch.version}" if epoch.version else f"{label} found"
 
 
-def _event(epoch: Epoch, ts: datetime, kind: str, text: str, details: dict[str, Any] | None = None) -> Event:
+def epoch_event(epoch: Epoch, ts: datetime, kind: str, text: str, details: dict[str, Any] | None = None) -> Event:
+    """Something that happened to an engine in one of its lives. `details` become JSON."""
     return Event(
         ts=ts,
         host=epoch.host,
