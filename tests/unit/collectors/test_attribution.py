@@ -19,6 +19,7 @@ from collectors.devices.base import DeviceProcess, DeviceReading
 from collectors.processes import Process, ProcessSnapshot, ProcessTable
 from store.model import SourceState
 from tests.support.processes import STANDIN, Standin, llama_server, llama_server_child, vllm
+from tests.support.wait import until
 
 GIB = 2**30
 MIB = 2**20
@@ -133,6 +134,8 @@ def test_a_process_that_ends_takes_nothing_away(tmp_path, table):
         os.kill(engine.pids["VLLM::EngineCore"], signal.SIGKILL)
         (row,) = usage.rows(now(), 101.0, "host-a", engines, snapshot)  # it ends after the snapshot
         assert 0 <= row.cpu_cores < 0.3
+        killed = engine.pids["VLLM::EngineCore"]
+        until(lambda: killed not in table.snapshot().processes, what="the child's end")
         (row,) = usage.rows(now(), 102.0, "host-a", engines, table.snapshot())
         assert 0 <= row.cpu_cores < 0.3
         assert row.process_count == 1
