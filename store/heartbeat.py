@@ -22,7 +22,12 @@ from store.model import ROW_TYPES, Event
 
 _LOG = structlog.get_logger(__name__)
 _KEPT_LOGS = 2
-TIMED_TABLES = tuple(row.table for row in ROW_TYPES if any(field.name == "ts" for field in fields(row)))
+# What was sampled on this host. Load tests and reports are left out: an imported one may be of any time.
+TIMED_TABLES = tuple(
+    row.table
+    for row in ROW_TYPES
+    if row.__module__ == "store.model" and any(field.name == "ts" for field in fields(row))
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,15 @@ from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar, Literal
 
+from store.loadtest_rows import (
+    LoadtestJudgement,
+    LoadtestRequest,
+    LoadtestResource,
+    LoadtestRun,
+    LoadtestStage,
+    Report,
+)
+
 Kind = Literal["counter", "gauge", "histogram"]
 
 
@@ -427,8 +436,15 @@ Row = (
     | Event
     | MemoryScore
     | MemoryPart
+    | LoadtestRun
+    | LoadtestStage
+    | LoadtestRequest
+    | LoadtestJudgement
+    | LoadtestResource
+    | Report
 )
 ROW_TYPES: tuple[type[Row], ...] = (
     Engine, Epoch, EngineSample, QuantityOffer, LatencyBucket, Device, DeviceSample, HostSample,
     ProcessMemory, SourceHealth, Event, MemoryScore, MemoryPart,
+    LoadtestRun, LoadtestStage, LoadtestRequest, LoadtestJudgement, LoadtestResource, Report,
 )  # fmt: skip

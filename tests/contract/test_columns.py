@@ -84,7 +84,8 @@ COLUMNS = {
     "status": _words(
         "schema_version file_bytes wal_bytes newest_ts oldest_ts rows_engine rows_epoch rows_engine_sample "
         "rows_quantity_offer rows_latency_bucket rows_device rows_device_sample rows_host_sample "
-        "rows_process_memory rows_source_health rows_event rows_memory_plan rows_memory_part"
+        "rows_process_memory rows_source_health rows_event rows_memory_plan rows_memory_part rows_loadtest_run "
+        "rows_loadtest_stage rows_loadtest_request rows_loadtest_judgement rows_loadtest_resource rows_report"
     ),
 }
 RANGED = {"latency", "events"} | {name for name in COLUMNS if name.endswith("_series")}

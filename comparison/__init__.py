@@ -1,0 +1,1 @@
+"""Comparing two measurements: differences, ratios, their intervals, and what differs in configuration. Pure."""
