@@ -73,6 +73,7 @@ class StoreSettings(BaseModel):
     threads: int = Field(default_factory=lambda: max(1, (os.cpu_count() or 2) // 2), ge=1)
     read_limit: int = Field(2, ge=1, description="reads that may run at once")
     read_timeout_seconds: float = Field(10.0, gt=0)
+    archive: bool = Field(False, description="keep raw rows as daily Parquet files before retention deletes them")
 
 
 class Settings(BaseSettings):
