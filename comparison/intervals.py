@@ -11,6 +11,7 @@ A side is a `Sample`: a mean with its standard error and degrees of freedom. Whe
   simulation output", Operations Research 30, 1982: 10 to 30 batches). Where even the blocks follow each other, they
   count for n (1 - r) / (1 + r) of them, r being their lag-1 correlation (Bayley and Hammersley, "The effective
   number of independent observations in an autocorrelated time series", JRSS Supplement 8, 1946).
+  What changes more slowly than the window can't be seen in it: the interval is about this window, not other days.
 
 A difference gets Welch's interval: the two sides need not scatter alike. A ratio is that of the two means; its
 interval is made on its logarithm, whose variance is the sum of the squared relative standard errors (the log response
@@ -181,12 +182,12 @@ def ratio(baseline: Sample, other: Sample, confidence: float = CONFIDENCE) -> Es
         return Estimate(estimate, None, None, confidence, method, n, "the figure is 0, so its ratio has no interval")
     if (reason := _no_interval(baseline, other)) is not None:
         return Estimate(estimate, None, None, confidence, method, n, reason)
-    relative = [(side.standard_error or 0.0) / (side.mean or 1.0) for side in (baseline, other)]
+    relative = (baseline.standard_error or 0.0) / baseline.mean, (other.standard_error or 0.0) / other.mean
     for side, error in zip((baseline, other), relative, strict=True):
         if error > 0 and error * _quantile(confidence, side.degrees) >= 1:
             reason = f"the figures of {side.basis} scatter so much that their mean can't be told from 0"
             return Estimate(estimate, None, None, confidence, method, n, reason)
-    factor = math.exp(_half(*relative, baseline, other, confidence))
+    factor = math.exp(_half(relative[0], relative[1], baseline, other, confidence))
     return Estimate(estimate, estimate / factor, estimate * factor, confidence, method, n)
 
 
