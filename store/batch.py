@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 import structlog
 
+from store.heartbeat import TIMED_TABLES
 from store.model import ROW_TYPES, Row
 
 _LOG = structlog.get_logger(__name__)
@@ -33,7 +34,7 @@ ROW_FAULTS = (
 _VALUES: dict[type[Row], Callable[[Row], tuple[Any, ...]]] = {
     row: attrgetter(*(field.name for field in fields(row))) for row in ROW_TYPES
 }
-_TIMED = frozenset(row for row in ROW_TYPES if any(field.name == "ts" for field in fields(row)))
+_TIMED = frozenset(row for row in ROW_TYPES if row.table in TIMED_TABLES)
 _time: Callable[[Row], datetime] = attrgetter("ts")
 
 
@@ -86,6 +87,6 @@ def sort_out(connection: duckdb.DuckDBPyConnection, batch: list[Row]) -> Sorted:
 
 
 def newest_time(rows: Sequence[Row]) -> datetime | None:
-    """The newest `ts` of rows, in UTC; None when none has one."""
+    """The newest `ts` of rows that were sampled on this host, in UTC; None when there is none."""
     newest = max((_time(row) for row in rows if type(row) in _TIMED), default=None)
     return newest.astimezone(UTC) if newest is not None else None

@@ -1,4 +1,4 @@
-"""The store as seen from another process: named queries over the collector's socket."""
+"""The store as seen from another process: named queries and commands over the collector's socket."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from store.protocol import (
 )
 
 CONNECT_TIMEOUT_SECONDS = 2.0
+COMMAND_TIMEOUT_SECONDS = 120.0  # an import reads large files before it answers
 KEEP_ALIVE_SECONDS = 15.0  # well under the server's, so that it never closes a connection we are about to use
 _START_HINT = "Start it with: python -m collectors run"
 _KINDS: Mapping[str, type[StoreError]] = {
@@ -37,6 +38,7 @@ _KINDS: Mapping[str, type[StoreError]] = {
         StoreBusyError,
         StoreUnavailableError,
         UnknownQueryError,
+        protocol.RefusedError,
     )
 }
 
@@ -93,6 +95,22 @@ class StoreClient:
         begun = chunks()
         next(begun)
         return begun
+
+    def command(self, name: str, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """
+        Have the collector change something, see `store.protocol` for what there is.
+
+        Raises `RefusedError` when it is not done, and `StoreError` in its other kinds.
+        """
+        try:
+            body = json.dumps(dict(parameters or {}), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise UnknownQueryError(f"command {name!r}: parameters must be JSON ({error})") from error
+        with self._errors():
+            answer = self._client().post(f"/command/{_segment(name)}", content=body, timeout=COMMAND_TIMEOUT_SECONDS)
+            _raise_for(answer)
+            content: dict[str, Any] = answer.json()
+            return content
 
     def health(self) -> dict[str, Any]:
         """What the collector says of itself. Raises `StoreUnavailableError` when none answers."""

@@ -10,7 +10,7 @@ from typing import Literal
 
 from store.protocol import Parameter, UnknownQueryError
 
-ParameterKind = Literal["time", "text", "seconds", "count", "points"]
+ParameterKind = Literal["time", "text", "seconds", "count", "index", "points"]
 Value = datetime | str | float | int | None
 
 MIN_POINTS, MAX_POINTS = 10, 2000
@@ -32,7 +32,7 @@ def check(query: str, accepted: Mapping[str, Accepts], given: Mapping[str, Param
     Values of all parameters of a query, defaults filled in.
 
     Raises `UnknownQueryError` for a name the query does not take, one that is missing, or a value of
-    another type. `points` is clamped to 10..2000, counts and seconds to what is sensible.
+    another type. `points` is clamped to 10..2000, counts, indices and seconds to what is sensible.
     """
     unknown = sorted(set(given) - set(accepted))
     if unknown:
@@ -68,7 +68,7 @@ def _convert(query: str, name: str, kind: ParameterKind, value: Parameter) -> Va
         return float(min(value, MAX_SECONDS))
     if kind == "points":
         return int(min(max(value, MIN_POINTS), MAX_POINTS))
-    return int(min(max(value, 1), MAX_COUNT))
+    return int(min(max(value, 0 if kind == "index" else 1), MAX_COUNT))
 
 
 def parse_time(value: object, what: str) -> datetime:

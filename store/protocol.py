@@ -8,9 +8,9 @@ for tests). Every answer is an Arrow table with the columns listed here, in UTC.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from store.model import Row
 READ_TURN_WAIT_SECONDS = 2.0  # how long a read waits for its turn before the store says that it is busy
 
 Parameter = str | int | float | bool | datetime | None | Sequence[str]
+Command = Callable[[dict[str, Any]], dict[str, Any]]  # JSON object in, JSON object out; raises `StoreError`
 
 
 class StoreError(Exception):
@@ -42,7 +43,11 @@ class StoreLockedError(StoreError):
 
 
 class UnknownQueryError(StoreError):
-    """No query or table of this name, or a parameter that it does not take."""
+    """No query, command or table of this name, or a parameter that it does not take."""
+
+
+class RefusedError(StoreError):
+    """A command that can't be done now, may not be done, or names something that is not there; nothing changed."""
 
 
 class Sink(Protocol):
@@ -118,5 +123,17 @@ class Store(Protocol):
 #   part: 'weights' 'kv_reserved' 'graphs' 'models' as in memory_part; 'held', what the engine's processes hold there;
 #   'rest', held less all parts; 'kv_in_use', the share of 'kv_reserved' that running requests hold. memory_bytes NULL:
 #   not known, source says why
+# loadtest_runs(limit=200)     the columns of `LoadtestRun` (the row written last of each run), newest run first
+# loadtest_stages(run_id) loadtest_requests(run_id, stage_id=None) loadtest_judgements(run_id)
+# loadtest_resources(run_id)   the columns of their row types, in the order of the stages
+# reports()    the columns of `Report` (the row written last of each), the one written last first
+# report(report_id)            one of them, or none
 # status()     schema_version file_bytes wal_bytes newest_ts oldest_ts and rows of each table as rows_<table>
+# ---------------------------------------------------------------------------------------------
+# The commands: what changes something. JSON objects, only over the socket (`StoreClient.command`).
+# Whoever offers them to a person asks `access` first.
+#
+# report_save {report_id?, name, document}   -> {report_id}; an id that is there already is written anew
+# report_delete {report_id}                  -> {deleted}; false: it was gone already
+# loadtest_delete {run_id}                   -> {deleted}, with all rows of the run; refused while it runs or waits
 # ---------------------------------------------------------------------------------------------

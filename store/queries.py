@@ -34,6 +34,7 @@ class Query:
 _RANGE = {"start": Accepts("time", required=True), "end": Accepts("time", required=True)}
 _SERIES = {**_RANGE, "points": Accepts("points", 400)}
 _ENGINE = {"engine_id": Accepts("text")}
+_RUN = {"run_id": Accepts("text", required=True)}
 
 QUERIES: Mapping[str, Query] = {
     "overview": Query(
@@ -61,6 +62,13 @@ QUERIES: Mapping[str, Query] = {
     "latest_epochs": Query(),
     "memory_scores": Query({**_ENGINE, "limit": Accepts("count", 1000)}),
     "memory_parts": Query({"at": Accepts("time")}, as_of_now=True),
+    "loadtest_runs": Query({"limit": Accepts("count", 200)}),
+    "loadtest_stages": Query(_RUN),
+    "loadtest_requests": Query({**_RUN, "stage_id": Accepts("index")}),
+    "loadtest_judgements": Query(_RUN),
+    "loadtest_resources": Query(_RUN),
+    "reports": Query(),
+    "report": Query({"report_id": Accepts("text", required=True)}),
     "status": Query(),
 }
 

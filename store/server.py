@@ -1,5 +1,5 @@
 """
-The collector's read API: named queries and exports over a Unix socket that only this user can open.
+The collector's API: named queries, exports and commands over a Unix socket that only this user can open.
 
 Where there are no Unix sockets: 127.0.0.1 with a bearer token from a file that only this user can read.
 """
@@ -31,10 +31,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from settings import Settings
+from store import edits
 from store.address import Address, version, write_private
 from store.local import start_export
 from store.parameters import parse_time
-from store.protocol import StoreBusyError, StoreError, UnknownQueryError
+from store.protocol import Command, RefusedError, StoreBusyError, StoreError, UnknownQueryError
 from store.reads import Reader
 from store.writer import Writer
 
@@ -43,9 +44,10 @@ _LOG = structlog.get_logger(__name__)
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 UNIX_SOCKETS = hasattr(socket, "AF_UNIX")
 MAX_SOCKET_PATH_BYTES = 100  # sun_path holds 104 bytes on macOS, 108 on Linux
-MAX_BODY_BYTES = 64_000
+MAX_QUERY_BYTES = 64_000
+MAX_COMMAND_BYTES = 50_000_000  # result files of other tools come in one command
 KEEP_ALIVE_SECONDS = 75
-_STATUS_OF = {UnknownQueryError: 400, StoreBusyError: 503}
+_STATUS_OF = {UnknownQueryError: 400, RefusedError: 409, StoreBusyError: 503}
 
 
 class ReadServer:
@@ -96,11 +98,17 @@ class ReadServer:
             self._token_file.unlink(missing_ok=True)
 
 
-def serve(writer: Writer, settings: Settings, extra_status: Callable[[], Mapping[str, Any]]) -> ReadServer:
+def serve(
+    writer: Writer,
+    settings: Settings,
+    extra_status: Callable[[], Mapping[str, Any]],
+    commands: Mapping[str, Command] | None = None,
+) -> ReadServer:
     """
-    Answer reads of `writer`'s file, in a background thread.
+    Answer reads of `writer`'s file and run commands, in a background thread.
 
-    `extra_status` adds to what `/healthz` tells. Raises `StoreError` when the socket cannot be made.
+    `extra_status` adds to what `/healthz` tells, `commands` to the store's own (`store.edits`). Each command runs in
+    a thread of its own. Raises `StoreError` when the socket cannot be made.
     """
     folder = settings.run_folder
     try:
@@ -116,7 +124,9 @@ def serve(writer: Writer, settings: Settings, extra_status: Callable[[], Mapping
             f"the read API cannot listen in {folder}: {error}. Check that the folder is writable"
         ) from error
     config = uvicorn.Config(
-        _application(writer, settings, extra_status, token),
+        _application(
+            writer, settings, extra_status, token, {**edits.commands(writer, settings.host), **(commands or {})}
+        ),
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -149,7 +159,11 @@ def _listen(folder: Path) -> tuple[socket.socket, Path | None]:
 
 
 def _application(
-    writer: Writer, settings: Settings, extra_status: Callable[[], Mapping[str, Any]], token: str | None
+    writer: Writer,
+    settings: Settings,
+    extra_status: Callable[[], Mapping[str, Any]],
+    token: str | None,
+    commands: Mapping[str, Command],
 ) -> Starlette:
     reader = Reader(writer.path, settings.store, writer.cursor)
     started = datetime.now(UTC)
@@ -181,11 +195,25 @@ def _application(
         if not allowed(request):
             return _refused()
         try:
-            parameters = _json_object(await _body(request))
+            parameters = _json_object(await _body(request, MAX_QUERY_BYTES))
             table = await run_in_threadpool(reader.query, request.path_params["name"], parameters)
         except StoreError as error:
             return _failed(error)
         return Response(await run_in_threadpool(_arrow, table), media_type=ARROW_STREAM)
+
+    async def command(request: Request) -> Response:
+        if not allowed(request):
+            return _refused()
+        name = request.path_params["name"]
+        try:
+            run = commands.get(name)
+            if run is None:
+                raise UnknownQueryError(f"there is no command {name!r}; there are {', '.join(sorted(commands))}")
+            body = await _body(request, MAX_COMMAND_BYTES)
+            answer = await run_in_threadpool(lambda: run(_json_object(body)))
+        except StoreError as error:
+            return _failed(error)
+        return JSONResponse(answer)
 
     async def export(request: Request) -> Response:
         if not allowed(request):
@@ -211,27 +239,28 @@ def _application(
         routes=[
             Route("/healthz", healthz),
             Route("/query/{name}", query, methods=["POST"]),
+            Route("/command/{name}", command, methods=["POST"]),
             Route("/export/{table}.csv", export),
         ]
     )
 
 
-async def _body(request: Request) -> bytes:
-    body = b""
+async def _body(request: Request, most_bytes: int) -> bytes:
+    body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise UnknownQueryError(f"the parameters of a query are larger than {MAX_BODY_BYTES} bytes")
-    return body
+        if len(body) > most_bytes:
+            raise UnknownQueryError(f"what was sent is larger than {most_bytes:,} bytes; send less at once")
+    return bytes(body)
 
 
 def _json_object(body: bytes) -> dict[str, Any]:
     try:
         content = json.loads(body or b"{}")
     except ValueError as error:
-        raise UnknownQueryError(f"the parameters of a query must be a JSON object: {error}") from error
+        raise UnknownQueryError(f"parameters must be a JSON object: {error}") from error
     if not isinstance(content, dict):
-        raise UnknownQueryError("the parameters of a query must be a JSON object")
+        raise UnknownQueryError("parameters must be a JSON object")
     return content
 
 
@@ -249,5 +278,5 @@ def _refused() -> Response:
 def _failed(error: StoreError) -> Response:
     code = _STATUS_OF.get(type(error), 500)
     if code == 500:
-        _LOG.error("read_failed", error=str(error))
+        _LOG.error("request_failed", error=str(error))
     return JSONResponse({"error": type(error).__name__, "message": str(error)}, code)

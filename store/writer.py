@@ -9,14 +9,17 @@ the others.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, TypeVar
 
 import duckdb
 import structlog
@@ -29,6 +32,7 @@ from store.model import Event, Row, SourceState
 from store.protocol import StoreError
 
 _LOG = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 MAX_QUEUED_ROWS = 200_000
 COMMIT_INTERVAL_SECONDS = 1.0
@@ -67,6 +71,7 @@ class Writer:
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._queue: deque[Row] = deque()
+        self._edits: deque[tuple[Callable[[duckdb.DuckDBPyConnection], Any], Future[Any]]] = deque()
         self._in_flight = 0
         self._accepted = 0  # rows ever queued; with `_settled` it tells flush() when its rows are through
         self._settled = 0  # rows committed, dropped or rejected
@@ -117,6 +122,28 @@ class Writer:
                 if left <= 0 or self._closed:
                     raise StoreError(self._problem or f"{goal - self._settled} rows are not committed yet")
                 self._wake.wait(min(left, 0.1))
+
+    def edit(self, change: Callable[[duckdb.DuckDBPyConnection], T], timeout_seconds: float = 30.0) -> T:
+        """
+        Run `change` in a transaction of its own, after all rows that were queued before; returns what it returns.
+
+        Raises `StoreError` when it failed or had no turn in time; then nothing was changed. What `change` itself
+        raises as `StoreError` undoes it and is passed on.
+        """
+        future: Future[T] = Future()
+        with self._wake:
+            if self._closed or self._stopping:
+                raise StoreError("the store is closed; start the collector again")
+            self._edits.append((change, future))
+            self._hurry = True
+            self._wake.notify_all()
+        try:
+            return future.result(timeout_seconds)
+        except TimeoutError:
+            if future.cancel():
+                problem = self.health()[1] or f"the store had no turn for it within {timeout_seconds:g} s"
+                raise StoreError(f"nothing was changed: {problem}") from None
+            return future.result()  # it is being made at this moment
 
     def close(self, timeout_seconds: float = 30.0) -> None:
         """Commit what is queued, fold the write-ahead log into the file and close it. May be called twice."""
@@ -193,7 +220,10 @@ class Writer:
                     self._wake.wait(left)
                 stopping, self._hurry = self._stopping, False
                 retrying = self._problem is not None
+                edits = list(self._edits)
             committed = self._commit_queue()
+            if committed:
+                self._make(edits)
             due = max(due + COMMIT_INTERVAL_SECONDS, time.monotonic())
             if stopping:
                 self._finish()
@@ -225,6 +255,31 @@ class Writer:
             return False
         self._settle(written, time.monotonic() - began)
         return True
+
+    def _make(self, edits: Sequence[tuple[Callable[[duckdb.DuckDBPyConnection], Any], Future[Any]]]) -> None:
+        """Make the changes that were asked for before the last commit began, each in its own transaction."""
+        for change, future in edits:
+            with self._lock:
+                self._edits.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                self._con.begin()
+                result = change(self._con)
+                self._con.commit()
+            except Exception as error:  # noqa: BLE001 - whatever it is: whoever asked for the change is told
+                with contextlib.suppress(duckdb.Error):
+                    self._con.rollback()
+                if isinstance(error, StoreError):
+                    future.set_exception(error)
+                else:
+                    _LOG.error("edit_failed", path=str(self.path), error=repr(error))
+                    future.set_exception(StoreError(f"nothing was changed, the store could not: {error}"))
+                if isinstance(error, (duckdb.FatalException, duckdb.ConnectionException)):
+                    self._reopen()
+            else:
+                self._dirty = True
+                future.set_result(result)
 
     def _settle(self, written: Sorted, seconds: float) -> None:
         newest = newest_time(written.good)
@@ -329,6 +384,10 @@ class Writer:
             lost = len(self._queue)
             problem = self._problem
             self._closed = True
+            for _, future in self._edits:
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(StoreError("nothing was changed: the collector is being stopped"))
+            self._edits.clear()
             self._wake.notify_all()
         if lost:
             _LOG.error("rows_lost_at_stop", path=str(self.path), rows=lost, problem=problem)

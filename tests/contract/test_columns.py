@@ -1,10 +1,12 @@
 """Every named query answers on an empty store, with exactly the columns that `store.protocol` lists."""
 
+from dataclasses import fields
 from datetime import timedelta
 
 import pyarrow as pa
 import pytest
 
+from store.loadtest_rows import LoadtestJudgement, LoadtestRequest, LoadtestResource, LoadtestRun, LoadtestStage
 from tests.contract.conftest import Filled
 from tests.support.rows import T0
 
@@ -81,6 +83,18 @@ COLUMNS = {
         "predicted_high measured measured_method error_fraction reason"
     ),
     "memory_parts": _words("ts host engine_id label epoch_id part place memory_bytes derived source"),
+    **{
+        f"loadtest_{name}s": [field.name for field in fields(row)]  # the columns of the row types, says the protocol
+        for name, row in {
+            "run": LoadtestRun,
+            "stage": LoadtestStage,
+            "request": LoadtestRequest,
+            "judgement": LoadtestJudgement,
+            "resource": LoadtestResource,
+        }.items()
+    },
+    "reports": _words("ts host report_id name document"),
+    "report": _words("ts host report_id name document"),
     "status": _words(
         "schema_version file_bytes wal_bytes newest_ts oldest_ts rows_engine rows_epoch rows_engine_sample "
         "rows_quantity_offer rows_latency_bucket rows_device rows_device_sample rows_host_sample "
@@ -89,12 +103,16 @@ COLUMNS = {
     ),
 }
 RANGED = {"latency", "events"} | {name for name in COLUMNS if name.endswith("_series")}
+OF_ONE = {
+    **{f"loadtest_{name}": {"run_id": "r"} for name in ("stages", "requests", "judgements", "resources")},
+    "report": {"report_id": "r"},
+}
 
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_columns(filled: Filled, name: str) -> None:
     span = {"start": T0, "end": T0 + timedelta(hours=1)} if name in RANGED else {}
-    table = filled.store.query(name, span)
+    table = filled.store.query(name, {**span, **OF_ONE.get(name, {})})
     assert isinstance(table, pa.Table)
     assert table.column_names == COLUMNS[name]
     for field in table.schema:
