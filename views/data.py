@@ -52,6 +52,17 @@ def records(name: str, **parameters: Parameter) -> Records:
     return rows
 
 
+def command(name: str, **parameters: Any) -> dict[str, Any]:
+    """
+    Have the collector change something (`store.protocol` lists what). Raises `StoreError`.
+
+    Whoever offers it asks `access` at the moment of the click. The next queries see what has changed.
+    """
+    answer = client().command(name, parameters)
+    _query.clear()
+    return answer
+
+
 @st.cache_resource(ttl=1, show_spinner=False)
 def _health(data_folder: str) -> Mapping[str, Any]:
     return _client(data_folder).health()
