@@ -1,0 +1,314 @@
+"""
+HTTP/1.1 towards an engine under load: one connection carries one request at a time and stamps what arrives.
+
+Made for the many small reads of streamed answers: the protocol gets the bytes straight from the event loop, httptools
+(the parser of uvicorn) takes off the chunked coding, and nothing is decoded before the answer is complete. It follows
+no redirects and reads no proxy variables.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from array import array
+from time import perf_counter
+from typing import cast
+from urllib.parse import urlsplit
+
+import httptools
+
+CONNECT_TIMEOUT_SECONDS = 10.0
+
+
+class Exchange:
+    """One request and what came back. Times are of `time.perf_counter`; None: did not happen."""
+
+    __slots__ = (
+        "arrivals",
+        "chunked",
+        "closed_early",
+        "content_type",
+        "done",
+        "done_at",
+        "encoding",
+        "error",
+        "finished",
+        "has_length",
+        "headers_at",
+        "pieces",
+        "sent_at",
+        "size_bytes",
+        "status",
+    )
+
+    def __init__(self, finished: asyncio.Future[None]) -> None:
+        self.finished = finished
+        self.sent_at = 0.0
+        self.headers_at: float | None = None
+        self.done_at: float | None = None
+        self.status: int | None = None
+        self.content_type = ""
+        self.encoding = ""
+        self.chunked = False
+        self.has_length = False
+        self.arrivals = array("d")
+        self.pieces: list[bytes] = []
+        self.size_bytes = 0
+        self.done = False  # the body is complete
+        self.closed_early = False  # the connection ended before the body was complete
+        self.error: str | None = None
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing at all came back."""
+        return self.headers_at is None
+
+    def last_sign_at(self) -> float:
+        """When anything happened last."""
+        return self.arrivals[-1] if self.arrivals else self.headers_at or self.sent_at
+
+    def body(self) -> bytes:
+        """All of it that arrived."""
+        return b"".join(self.pieces)
+
+
+class Connection(asyncio.Protocol):
+    """One connection. `pieces` counts all pieces of bodies that it ever brought."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.exchange: Exchange | None = None
+        self.used = 0
+        self.pieces = 0
+        self._most_bytes = most_bytes
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._now = 0.0
+
+    @property
+    def usable(self) -> bool:
+        """Whether another request may be sent."""
+        return self.exchange is None and self._transport is not None and not self._transport.is_closing()
+
+    def send(self, request: bytes, exchange: Exchange) -> None:
+        """Write a whole request. `exchange.finished` is done when its answer is, however it ended."""
+        if self._transport is None:
+            raise ConnectionError("not connected")
+        self.exchange = exchange
+        self.used += 1
+        exchange.sent_at = perf_counter()
+        self._transport.write(request)
+
+    def give_up(self, why: str | None) -> None:
+        """End the request under way with an error (None: it was cancelled) and close."""
+        exchange = self.exchange
+        if exchange is not None:
+            exchange.error = exchange.error or why
+            self._now = perf_counter()
+            self._finish(exchange)
+        self.close()
+
+    def close(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Connected."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Stamp and parse what arrived."""
+        self._now = perf_counter()
+        if self.exchange is None:  # bytes that nobody asked for: this connection can't be trusted with a request
+            self.close()
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self.give_up(f"what answered does not speak HTTP properly ({error})")
+        except httptools.HttpParserUpgrade:
+            self.give_up("the server wants another protocol than HTTP/1.1")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Closed, by whomever."""
+        exchange = self.exchange
+        if exchange is None:
+            return
+        self._now = perf_counter()
+        if exchange.headers_at is not None and not exchange.chunked and not exchange.has_length and exc is None:
+            exchange.done = True  # a body that lasts until the connection is closed
+        else:
+            exchange.closed_early = True
+            reason = "was reset" if isinstance(exc, ConnectionError) else "was closed by the server"
+            when = "before anything was answered" if exchange.silent else "before the answer was complete"
+            exchange.error = exchange.error or f"the connection {reason} {when}"
+        self._finish(exchange)
+
+    # httptools
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep the few headers that matter."""
+        exchange = self.exchange
+        if exchange is None:
+            return
+        name = name.lower()
+        if name == b"content-type":
+            exchange.content_type = value.decode("latin-1").lower()
+        elif name == b"transfer-encoding":
+            exchange.chunked = b"chunked" in value.lower()
+        elif name == b"content-length":
+            exchange.has_length = True
+        elif name == b"content-encoding":
+            exchange.encoding = value.decode("latin-1").lower()
+
+    def on_headers_complete(self) -> None:
+        """The status is known."""
+        exchange = self.exchange
+        status = self._parser.get_status_code()
+        if exchange is None or status < 200:  # 100 Continue and the like: the answer is still to come
+            return
+        exchange.status = status
+        exchange.headers_at = self._now
+        if exchange.encoding not in ("", "identity"):
+            exchange.error = f"the answer is encoded as {exchange.encoding[:40]!r}, which was not asked for"
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body, as stamped."""
+        exchange = self.exchange
+        if exchange is None:
+            return
+        exchange.arrivals.append(self._now)
+        exchange.pieces.append(body)
+        exchange.size_bytes += len(body)
+        self.pieces += 1
+        if exchange.size_bytes > self._most_bytes:
+            self.give_up(f"the answer is longer than {self._most_bytes:,} bytes (limits.answer_bytes)")
+
+    def on_message_complete(self) -> None:
+        """The whole answer is there."""
+        exchange = self.exchange
+        if exchange is None or exchange.headers_at is None:
+            return
+        exchange.done = True
+        keep = self._parser.should_keep_alive() and (exchange.chunked or exchange.has_length)
+        self._finish(exchange)
+        if not keep:
+            self.close()
+
+    def _finish(self, exchange: Exchange) -> None:
+        self.exchange = None
+        exchange.done_at = self._now
+        if not exchange.finished.done():
+            exchange.finished.set_result(None)
+
+
+class Pool:
+    """
+    The connections to one endpoint: as many as requests are in flight, kept for the next ones.
+
+    There is no limit but the operating system's; a limit of the client would queue requests unseen.
+    """
+
+    def __init__(self, url: str, most_bytes: int, stall_seconds: float) -> None:
+        parts = urlsplit(url)
+        self._host = parts.hostname or ""
+        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._port = parts.port or (443 if self._tls else 80)
+        self._most_bytes = most_bytes
+        self._stall_seconds = stall_seconds
+        self._idle: list[Connection] = []
+        self._busy: set[Connection] = set()
+        self._retired_pieces = 0
+        self.most_open = 0
+
+    @property
+    def pieces(self) -> int:
+        """Pieces of bodies that have arrived over all its connections."""
+        return self._retired_pieces + sum(c.pieces for c in self._busy) + sum(c.pieces for c in self._idle)
+
+    async def open(self, count: int) -> None:
+        """Have at least `count` idle connections, so that the first requests of a stage need not connect."""
+        self._drop_closed()
+        missing = count - len(self._idle)
+        self._idle += await asyncio.gather(*(self._connect() for _ in range(max(0, missing))))
+        self._count()
+
+    async def exchange(self, request: bytes) -> Exchange:
+        """
+        Send a request and wait for its answer. Raises `OSError` when there is no connection.
+
+        A server may close an idle connection in the moment in which it is used again: then, and only when nothing
+        came back, the request is sent once more over a new one.
+        """
+        connection = self._idle_connection() or await self._connect()
+        exchange = await self._send(connection, request)
+        if exchange.closed_early and exchange.silent and connection.used > 1:
+            exchange = await self._send(await self._connect(), request)
+        return exchange
+
+    def give_up_stalled(self) -> None:
+        """End every request that received nothing for too long."""
+        now = perf_counter()
+        for connection in list(self._busy):
+            exchange = connection.exchange
+            if exchange is not None and now - exchange.last_sign_at() > self._stall_seconds:
+                connection.give_up(f"nothing was received for {self._stall_seconds:g} s (limits.stall_seconds)")
+
+    def cancel_all(self) -> None:
+        """End every request under way; they have no error."""
+        for connection in list(self._busy):
+            connection.give_up(None)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.cancel_all()
+        for connection in self._idle:
+            connection.close()
+        self._idle = []
+
+    async def _send(self, connection: Connection, request: bytes) -> Exchange:
+        exchange = Exchange(asyncio.get_running_loop().create_future())
+        self._busy.add(connection)
+        self._count()
+        try:
+            connection.send(request, exchange)
+            await exchange.finished
+        finally:
+            self._busy.discard(connection)
+            if connection.exchange is not None:
+                connection.give_up(None)
+            if connection.usable:
+                self._idle.append(connection)
+            else:
+                self._retired_pieces += connection.pieces
+        return exchange
+
+    def _idle_connection(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable:
+                return connection
+            self._retired_pieces += connection.pieces
+        return None
+
+    def _drop_closed(self) -> None:
+        for connection in self._idle:
+            if not connection.usable:
+                self._retired_pieces += connection.pieces
+        self._idle = [connection for connection in self._idle if connection.usable]
+
+    async def _connect(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(self._most_bytes), self._host, self._port, ssl=self._tls
+                )
+        except TimeoutError as error:
+            raise ConnectionError(f"no connection within {CONNECT_TIMEOUT_SECONDS:g} s") from error
+        return connection
+
+    def _count(self) -> None:
+        self.most_open = max(self.most_open, len(self._busy) + len(self._idle))
