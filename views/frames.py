@@ -35,7 +35,8 @@ def grid_seconds(window: Window, points: int) -> float:
     return float(max(2, round(window.seconds / max(1, points))))
 
 
-def _times(table: pa.Table) -> pd.Series[float]:
+def times(table: pa.Table) -> pd.Series[float]:
+    """Milliseconds since 1970 of each row."""
     stamps = table.column("ts").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
     return pd.Series(stamps / 1000.0, dtype="float64")
 
@@ -59,30 +60,38 @@ def window_frame(window: Window) -> pd.DataFrame:
     return pd.DataFrame({"ts": [milliseconds(window.start), milliseconds(window.end)]})
 
 
-def engine_frame(table: pa.Table, engines: Mapping[str, Series]) -> pd.DataFrame:
-    """Rates and requests of the engines in `engines`; others are left out."""
+def engine_frame(table: pa.Table, engines: Mapping[str, Series], *, kv: bool = False) -> pd.DataFrame:
+    """Rates and requests, with `kv` the share of the KV cache in percent, of the engines in `engines` only."""
     frame: dict[str, Any] = {
-        "ts": _times(table),
+        "ts": times(table),
         "s": _keys(table, "engine_id", {engine_id: series.key for engine_id, series in engines.items()}),
     }
     _spread(frame, table, "generation_tokens_per_second", "gen")
     _spread(frame, table, "prompt_tokens_per_second", "prompt")
     _spread(frame, table, "requests_running", "run")
     _spread(frame, table, "requests_waiting", "wait")
+    if kv:
+        _spread(frame, table, "kv_used_fraction", "kv", 100.0)
     return _chosen(pd.DataFrame(frame), "s")
 
 
-def device_frame(table: pa.Table, devices: Mapping[str, str]) -> pd.DataFrame:
-    """Utilisation in percent and power in watts of the devices in `devices` (device_id -> key)."""
-    frame: dict[str, Any] = {"ts": _times(table), "d": _keys(table, "device_id", devices)}
+def device_frame(table: pa.Table, devices: Mapping[str, str], *, temperature: bool = False) -> pd.DataFrame:
+    """
+    Utilisation in percent, power in watts, with `temperature` degrees Celsius too.
+
+    Of the devices in `devices` (device_id -> key) only.
+    """
+    frame: dict[str, Any] = {"ts": times(table), "d": _keys(table, "device_id", devices)}
     _spread(frame, table, "utilisation_fraction", "util", 100.0)
     _spread(frame, table, "power_watts", "power")
+    if temperature:
+        _spread(frame, table, "temperature_celsius", "temp")
     return _chosen(pd.DataFrame(frame), "d")
 
 
 def host_frame(table: pa.Table) -> pd.DataFrame:
     """CPU in percent of the host."""
-    frame: dict[str, Any] = {"ts": _times(table)}
+    frame: dict[str, Any] = {"ts": times(table)}
     _spread(frame, table, "cpu_fraction", "cpu", 100.0)
     return pd.DataFrame(frame)
 
@@ -108,7 +117,7 @@ def memory_frame(
     order = {series.key: series.place for series in engines.values()} | {"other": 10**6, "driver": 10**6 + 1}
     frame = pd.DataFrame(
         {
-            "ts": _times(table),
+            "ts": times(table),
             "d": [devices.get(value) for value in table.column("device_id").to_pylist()],
             "s": keys,
             "size": _column(table, "memory_bytes", 1 / GIB).astype("float64"),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pyarrow as pa
 import streamlit as st
 
-from views import formatting, frames
+from views import downloads, formatting
 from views.picture import Picture
 from views.urlstate import Window
 
@@ -46,57 +46,27 @@ def draw_charts(shown: Picture) -> None:
         )
 
 
-_ENGINE = ("ts", "engine_id", "label")
-# (name of the chart, query, its columns); their names carry the units, `ts` becomes `time_utc`.
-DOWNLOADS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    (
-        "Generation",
-        "engine_series",
-        (*_ENGINE, *(f"generation_tokens_per_second{end}" for end in ("", "_min", "_max")), "generation_source"),
-    ),
-    ("Prompt", "engine_series", (*_ENGINE, *(f"prompt_tokens_per_second{end}" for end in ("", "_min", "_max")))),
-    ("Requests", "engine_series", (*_ENGINE, "requests_running", "requests_waiting")),
-    (
-        "GPU memory",
-        "device_memory_series",
-        ("ts", "device_id", "part", "engine_id", "method", "memory_bytes"),
-    ),
-    (
-        "GPU use and power",
-        "device_series",
-        ("ts", "device_id", "name", "utilisation_fraction", "power_watts", "temperature_celsius"),
-    ),
-    ("Host memory", "host_memory_series", ("ts", "host", "part", "engine_id", "method", "memory_bytes")),
-    ("Host", "host_series", ("ts", "host", "memory_total_bytes", "memory_used_bytes", "cpu_fraction")),
-)
-
-
 def draw_downloads(look: Callable[[], Picture]) -> None:
     """
-    One CSV button a chart. `look` gives the picture when a button is pressed, so drawing the buttons costs nothing.
+    One CSV button a chart. `look` gives the picture when a button is pressed.
 
     They stand outside the block that refreshes: a button that is drawn anew each time is hard to hit.
     """
-    with st.container(horizontal=True, gap="small", vertical_alignment="center"):
-        st.markdown(":small[Data of each chart as CSV:]", width="content")
-        for name, table, columns in DOWNLOADS:
-            st.download_button(
-                name,
-                data=_csv_later(look, table, columns),
-                file_name=f"engine-room_{name.lower().replace(' ', '-')}.csv",
-                mime="text/csv",
-                key=f"csv-{name}",
-                on_click="ignore",
-                type="tertiary",
-                icon=":material/download:",
-            )
 
-
-def _csv_later(look: Callable[[], Picture], table: str, columns: Sequence[str]) -> Callable[[], bytes]:
-    def make() -> bytes:
+    def rows_of(table: str) -> tuple[pa.Table, downloads.Keep]:
         shown = look()
         rows: pa.Table = getattr(shown.found, table)
-        keep = {"engine_id": shown.engines} if table == "engine_series" else {}
-        return frames.csv_bytes(rows, columns, keep)
+        return rows, {"engine_id": shown.engines} if table == "engine_series" else {}
 
-    return make
+    downloads.draw(
+        (
+            downloads.GENERATION,
+            downloads.PROMPT,
+            downloads.REQUESTS,
+            downloads.GPU_MEMORY,
+            downloads.GPU_LOAD,
+            downloads.HOST_MEMORY,
+            downloads.HOST,
+        ),
+        rows_of,
+    )

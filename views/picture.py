@@ -18,7 +18,7 @@ import streamlit as st
 
 import settings
 from store.model import SourceState
-from views import cards, charts, data, formatting, frames, palette, states
+from views import cards, charts, data, formatting, frames, marks, palette, states
 from views.data import LiveData
 from views.palette import Series
 from views.urlstate import Window
@@ -128,7 +128,7 @@ def _datasets(found: LiveData, lines: Mapping[str, Series], every: Mapping[str, 
     }
     newest = [total for total in found.host_series.column("memory_total_bytes").to_pylist() if total is not None][-1:]
     on_host = found.host_memory_series.rename_columns({"host": "device_id"})
-    hosts = {str(name): charts.HOST_KEY for name in pc.unique(on_host.column("device_id")).to_pylist()}
+    hosts = {str(name): marks.HOST_KEY for name in pc.unique(on_host.column("device_id")).to_pylist()}
     totals: dict[str, int | None] = dict.fromkeys(hosts, newest[0] if newest else None)
     parts = [frames.memory_frame(on_host, every, hosts, totals, window, base="other")]
     if found.devices:
@@ -144,7 +144,7 @@ def _legend(engines: Sequence[Series], devices: data.Records) -> str:
     """What the lines and areas are, above the charts."""
     entries = [f"<span>{palette.swatch(series)}{escape(series.label)}</span>" for series in engines]
     for key, name in (("other", "other processes"), ("driver", "driver and unattributed"))[: 2 if devices else 1]:
-        box = f'<i class="er-box" style="opacity:{charts.REST_OPACITY[key]}"></i>'
+        box = f'<i class="er-box" style="opacity:{marks.REST_OPACITY[key]}"></i>'
         entries.append(f"<span>{box}{name}</span>")
     entries.append(f"<span>{palette.limit_swatch()}installed memory</span>")
     entries += [

@@ -68,13 +68,21 @@ def _moment(name: str, text: str) -> datetime:
     return utc
 
 
-def share_link(page_url: str, window: Window, engines: Sequence[str]) -> str:
-    """An absolute URL that shows `window` and `engines` to whoever opens it, however much later."""
+def share_link(
+    page_url: str, window: Window, engines: Sequence[str], others: Mapping[str, Sequence[str]] | None = None
+) -> str:
+    """
+    An absolute URL that shows `window` and `engines` to whoever opens it, however much later.
+
+    `others` are further choices of the page, by the name that they have in the query string.
+    """
     parts = urlsplit(page_url)
-    query: list[tuple[str, str]] = [("engines", name) for name in engines]
-    query += [("from", _iso(window.start)), ("to", _iso(window.end))]
+    choices = {"engines": engines, **(others or {})}
+    query = [(name, value) for name, values in choices.items() for value in values]
+    query += [("from", iso(window.start)), ("to", iso(window.end))]
     return urlunsplit((parts.scheme, parts.netloc, parts.path or "/", urlencode(query), ""))
 
 
-def _iso(moment: datetime) -> str:
+def iso(moment: datetime) -> str:
+    """A moment as links carry it: ISO 8601 in UTC, to the second."""
     return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,196 @@
+"""
+The stack of charts of the History page: states of the engines on top, then what they did, one time axis for all.
+
+Authored once for each combination of engines, devices, groups and step, like the Live page's (`views.charts`).
+Dragging over any chart selects a range of the axis (`BRUSH`), which the page turns into its new range.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import altair as alt
+
+from views import charts, marks
+from views.marks import Panel, Scene, Stroke
+from views.palette import NEUTRAL, Series, key_of
+
+BRUSH = "zoom"
+# Groups of charts in the order of the stack, as the query string names them.
+GROUPS = {
+    "throughput": "Throughput",
+    "requests": "Requests",
+    "kv": "KV cache",
+    "latency": "Latency",
+    "gpu-memory": "GPU memory",
+    "gpu-load": "GPU load",
+    "host": "Host",
+}
+# Latency quantities in the order of the stack: title, unit and how many of the unit are a second.
+LATENCIES = {
+    "ttft_seconds": ("TTFT", "s", 1.0),
+    "itl_seconds": ("ITL", "ms", 1000.0),
+    "tpot_seconds": ("TPOT", "ms", 1000.0),
+    "e2e_seconds": ("E2E latency", "s", 1.0),
+    "queue_seconds": ("Queue time", "s", 1.0),
+}
+PERCENTILES = {"p50": (1, 0), "p95": (5, 4), "p99": (2, 2)}
+DASH_NAMES = {"p50": "solid", "p95": "dashed", "p99": "dotted"}
+STATE_ROW_HEIGHT = 17
+MOST_LINES_OF_DEVICES = len(marks.DEVICE_DASHES)
+HOST_ROW = "host"
+# Midnights carry the date, other hours the time of day; seconds only where the axis is that fine.
+LABELS = (
+    "utcFormat(datum.value, utchours(datum.value) || utcminutes(datum.value) || utcseconds(datum.value)"
+    " ? (utcseconds(datum.value) ? '%H:%M:%S' : '%H:%M') : '%b %d')"
+)
+
+
+def panels_of(
+    groups: tuple[str, ...],
+    devices: tuple[tuple[str, str], ...],
+    quantities: tuple[str, ...],
+    percentiles: tuple[str, ...],
+    *,
+    engines: bool,
+) -> tuple[Panel, ...]:
+    """The charts of the stack below the states. `quantities` are the latencies that have data."""
+    made: list[Panel] = []
+    if engines and "throughput" in groups:
+        made += charts.ENGINE_PANELS[:2]
+    if engines and "requests" in groups:
+        made += charts.ENGINE_PANELS[2:]
+    if engines and "kv" in groups:
+        made.append(Panel("kv", "KV cache in use", "%", "lines", "engine", "kv"))
+    if engines and "latency" in groups and percentiles:
+        made += [_latency_panel(quantity, percentiles) for quantity in LATENCIES if quantity in quantities]
+    if devices and "gpu-memory" in groups:
+        made += charts.memory_panels(devices)
+    if devices and "gpu-load" in groups:
+        made += _load_panels(devices)
+    if "host" in groups:
+        made += charts.HOST_PANELS
+    return tuple(made)
+
+
+def _latency_panel(quantity: str, percentiles: tuple[str, ...]) -> Panel:
+    title, unit, _ = LATENCIES[quantity]
+    strokes = tuple(Stroke(name, name, PERCENTILES[name]) for name in percentiles)
+    words = ", ".join(f"{name} {DASH_NAMES[name]}" for name in percentiles)
+    return Panel(
+        f"latency_{quantity}", f"{title}: {words}", unit, "strokes", "latency", percentiles[0],
+        quantity=quantity, strokes=strokes, bands=False,
+    )  # fmt: skip
+
+
+def _load_panels(devices: tuple[tuple[str, str], ...]) -> list[Panel]:
+    heat = len(devices) > MOST_LINES_OF_DEVICES
+    shape: marks.Shape = "heat" if heat else "devices"
+    words = "" if heat else charts.dash_words(devices)
+    titles = {"util": ("GPU utilisation", "%"), "power": ("GPU power", "W"), "temp": ("GPU temperature", "°C")}
+    return [
+        Panel(f"device_{field}", title + (f" ({unit})" if heat else words), unit, shape, "device", field)
+        for field, (title, unit) in titles.items()
+    ]
+
+
+@lru_cache(maxsize=64)
+def history_spec(
+    panels: tuple[Panel, ...],
+    rows: tuple[tuple[str, str], ...],
+    engines: tuple[Series, ...],
+    holders: tuple[Series, ...],
+    residents: tuple[Series, ...],
+    devices: tuple[tuple[str, str], ...],
+    grid_seconds: float,
+) -> dict[str, Any]:
+    """
+    The specification of the whole stack, without data.
+
+    Parameters: the charts below the states; `(row key, name)` of each row of states; the engines drawn, those
+    that hold device memory and those that hold host memory; `(device key, name)` pairs; the width of one step.
+    """
+    scene = Scene(devices, grid_seconds, spread=True, label_expression=LABELS, gaps=True)
+    made = [_states_panel(rows, scene, last=not panels)]
+    made += [
+        marks.panel_chart(
+            panel,
+            engines if panel.shape != "parts" else residents if panel.device == marks.HOST_KEY else holders,
+            scene,
+            first=False,
+            last=n == len(panels) - 1,
+            height=70 if panel.shape == "parts" and len(devices) > MOST_LINES_OF_DEVICES else marks.PANEL_HEIGHT,
+        )
+        for n, panel in enumerate(panels)
+    ]
+    spec = marks.stack(made)
+    brush = {
+        "type": "interval",
+        "encodings": ["x"],
+        "mark": {"fill": NEUTRAL, "fillOpacity": 0.2, "stroke": NEUTRAL},
+        "zoom": False,
+    }
+    spec["params"].append({"name": BRUSH, "select": brush, "views": marks.names(spec, "at_")})
+    return spec
+
+
+def _states_panel(rows: tuple[tuple[str, str], ...], scene: Scene, *, last: bool) -> alt.LayerChart | alt.FacetChart:
+    """
+    A row for each engine and one for the host: a thick bar while it served, a thinner one while it worked on
+    something else, a line while it did not answer, nothing while nothing was recorded; events on top.
+    """
+    order = [key for key, _ in rows]
+    y = alt.Y("row:N", title=None, axis=None, scale=alt.Scale(domain=order))
+    x = marks.x_time()
+    places = [int(key[1:]) for key in order if key != HOST_ROW]
+    color = alt.Color(
+        "row:N", scale=alt.Scale(domain=[key_of(n) for n in range(max(places, default=-1) + 1)]), legend=None
+    )
+    window = marks.window_ends(marks.time_axis(scene, last=last), alt.YDatum(order[0], title=None))
+    states = alt.Chart(alt.NamedData("states"))
+    tips = [
+        alt.Tooltip("name:N", title="who"),
+        alt.Tooltip("what:N", title="state"),
+        alt.Tooltip("when:N", title="from"),
+        alt.Tooltip("why:N", title="why"),
+    ]
+    bars = [
+        states.transform_filter(f"datum.tone === '{tone}'")
+        .mark_rect(height={"band": band}, opacity=opacity)
+        .encode(x=x, x2="te:T", y=y, color=color)
+        for tone, band, opacity in (("good", 0.8, 0.4), ("work", 0.4, 0.55))
+    ]
+    silent = (
+        states.transform_filter("datum.tone === 'warn' || datum.tone === 'bad' || datum.tone === 'off'")
+        .mark_rect(height={"band": 0.14}, color=NEUTRAL, opacity=0.9)
+        .encode(x=x, x2="te:T", y=y)
+    )
+    step = marks.at_step(states, scene.grid_seconds)
+    rule = step.mark_rule(strokeWidth=1, color=NEUTRAL).encode(x=marks.x_time("at"), opacity=marks.AT_POINTER)
+    names = (
+        alt.Chart(alt.NamedData("rows"))
+        .mark_text(align="left", baseline="middle", dx=4, fontSize=11)
+        .encode(x=x, y=y, text="name:N")
+    )
+    # Invisible, over the whole height of a row: a thin line is hard to aim at.
+    aims = states.transform_filter("datum.te > datum.ts").mark_rect(opacity=0).encode(x=x, x2="te:T", y=y, tooltip=tips)
+    events = alt.Chart(alt.NamedData("marks")).transform_filter("datum.text !== ''")
+    happened = [alt.Tooltip("when:N", title="event at"), alt.Tooltip("text:N", title="what happened")]
+    event_marks = events.mark_point(shape="triangle-down", filled=True, size=70, color=NEUTRAL, opacity=1).encode(
+        x=x, y=y, tooltip=happened
+    )
+    return alt.layer(window, *bars, silent, rule, names, aims, event_marks).properties(
+        height=STATE_ROW_HEIGHT * len(rows),
+        title="States and events: point at a bar, a gap or a triangle for the reason",
+    )
+
+
+def alt_text(panels: tuple[Panel, ...], engines: tuple[Series, ...], hours: float) -> str:
+    """What the stack shows, in words, for people who can't see it."""
+    names = ", ".join(series.label for series in engines) or "no engine"
+    listed = "; ".join(f"{panel.title} in {panel.unit}" for panel in panels)
+    return (
+        f"States of the engines and {len(panels)} charts over {hours:.4g} hours on one UTC time axis. "
+        f"Engines: {names}. Charts: {listed}."
+    )
