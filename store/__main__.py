@@ -1,4 +1,4 @@
-"""Command line of the store: `python -m store export TABLE`."""
+"""Command line of the store: `python -m store export TABLE` and `python -m store snapshot PATH`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import BinaryIO
 from pydantic import ValidationError
 
 import settings
+from store import snapshot
 from store.client import StoreClient
 from store.database import open_read_only
 from store.export import EXPORTABLE
@@ -44,6 +45,14 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--to", dest="end", type=_time, metavar="T", help="last time, inclusive")
     export.add_argument("--engine", metavar="NAME", help="engine_id or label of one engine")
     export.add_argument("-o", "--output", type=Path, metavar="FILE", help="file to write instead of standard output")
+    snapshot = commands.add_parser(
+        "snapshot",
+        help="copy the store into a new file while collecting goes on",
+        description="Write a consistent copy of the store as it is now to PATH, a DuckDB file that any DuckDB of the "
+        "same version opens. Sampling goes on meanwhile. A file that is there already is never overwritten. Archived "
+        "days are not in it: copy the folder archive beside it.",
+    )
+    snapshot.add_argument("path", type=Path, metavar="PATH", help="file to write, e.g. copy.duckdb")
     return parser
 
 
@@ -62,6 +71,16 @@ def _chunks(given: argparse.Namespace, configured: settings.Settings) -> Iterato
         yield from chunks
 
 
+def _snapshot(target: Path, configured: settings.Settings) -> None:
+    """Copy the store, from the collector or, while none runs, from the file itself."""
+    try:
+        size = snapshot.write(StoreClient(configured).snapshot(), target)
+    except StoreUnavailableError:
+        with open_read_only(configured.store_path, configured.store):  # keeps a collector from starting meanwhile
+            size = snapshot.write(snapshot.stored(configured.store_path), target)
+    print(f"{target}: {size:,} bytes")
+
+
 def _copy(chunks: Iterator[bytes], sink: BinaryIO) -> None:
     for chunk in chunks:
         sink.write(chunk)
@@ -72,6 +91,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit status: 0 done, 1 failed, 2 wrong usage."""
     given = _parser().parse_args(arguments)
     try:
+        if given.command == "snapshot":
+            _snapshot(given.path, settings.load())
+            return 0
         chunks = _chunks(given, settings.load())
         if given.output is None:
             _copy(chunks, sys.stdout.buffer)

@@ -96,6 +96,14 @@ class StoreClient:
         next(begun)
         return begun
 
+    def snapshot(self) -> Iterator[bytes]:
+        """Stream the whole store as it is now, for `store.snapshot.write`. Errors come with the first chunk."""
+        with self._errors(), self._client().stream("GET", "/snapshot") as answer:
+            if answer.status_code != 200:
+                answer.read()
+            _raise_for(answer)
+            yield from answer.iter_raw()
+
     def command(self, name: str, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """
         Have the collector change something, see `store.protocol` for what there is.

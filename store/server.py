@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from store.local import start_export
 from store.parameters import parse_time
 from store.protocol import Command, RefusedError, StoreBusyError, StoreError, UnknownQueryError
 from store.reads import Reader
+from store.snapshot import live
 from store.writer import Writer
 
 _LOG = structlog.get_logger(__name__)
@@ -235,12 +237,23 @@ def _application(
             return _failed(error)
         return StreamingResponse(chunks, media_type="text/csv; charset=utf-8")
 
+    async def snapshot(request: Request) -> Response:
+        if not allowed(request):
+            return _refused()
+        chunks = live(writer)
+        try:
+            first = await run_in_threadpool(next, chunks)
+        except StoreError as error:
+            return _failed(error)
+        return StreamingResponse(chain((first,), chunks), media_type="application/octet-stream")
+
     return Starlette(
         routes=[
             Route("/healthz", healthz),
             Route("/query/{name}", query, methods=["POST"]),
             Route("/command/{name}", command, methods=["POST"]),
             Route("/export/{table}.csv", export),
+            Route("/snapshot", snapshot),
         ]
     )
 

@@ -26,6 +26,7 @@ import structlog
 
 from settings import StoreSettings
 from store.batch import ROW_FAULTS, Sorted, newest_time, sort_out, write
+from store.checkpoints import Checkpoints
 from store.database import file_bytes, open_for_writing, wal_bytes
 from store.heartbeat import Heartbeat, find_gap, keep_wal, read_heartbeat, write_heartbeat
 from store.model import Event, Row, SourceState
@@ -36,10 +37,6 @@ T = TypeVar("T")
 
 MAX_QUEUED_ROWS = 200_000
 COMMIT_INTERVAL_SECONDS = 1.0
-CHECKPOINT_WAL_BYTES = 8_000_000
-CHECKPOINT_INTERVAL_SECONDS = 300.0
-CHECKPOINT_RETRY_SECONDS = 60.0
-QUIET_COMMIT_SECONDS = 0.25  # a commit that took longer says that this is no quiet second
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +81,7 @@ class Writer:
         self._newest: datetime | None = None
         self._problem: str | None = None
         self._rejection: str | None = None
-        self._dirty = False
-        self._checkpointed = time.monotonic()
-        self._checkpoint_after = 0.0
-        self._checkpoint_problem: str | None = None
+        self.checkpoints = Checkpoints(path)
         gap = self._open()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
@@ -161,7 +155,7 @@ class Writer:
                 return SourceState.ERROR, self._problem
             if self._closed:
                 return SourceState.ERROR, "The store is closed; start the collector again."
-            notes = [self._checkpoint_problem] if self._checkpoint_problem else []
+            notes = [self.checkpoints.problem] if self.checkpoints.problem else []
             if self._dropped:
                 notes.append(
                     f"{self._dropped} rows were dropped while the disk could not take them; the oldest went first. "
@@ -228,8 +222,12 @@ class Writer:
             if stopping:
                 self._finish()
                 return
-            if committed and not retrying:
-                self._checkpoint_when_quiet()
+            if (
+                committed
+                and not retrying
+                and not self.checkpoints.when_quiet(self._con, self._last_commit_seconds or 0)
+            ):
+                self._reopen()
             if not committed:
                 with self._wake:  # flush() must not turn a full disk into a busy loop
                     self._wake.wait_for(lambda: self._stopping, COMMIT_INTERVAL_SECONDS)
@@ -278,7 +276,7 @@ class Writer:
                 if isinstance(error, (duckdb.FatalException, duckdb.ConnectionException)):
                     self._reopen()
             else:
-                self._dirty = True
+                self.checkpoints.committed()
                 future.set_result(result)
 
     def _settle(self, written: Sorted, seconds: float) -> None:
@@ -298,7 +296,7 @@ class Writer:
             self._last_commit = datetime.now(UTC)
             self._last_commit_seconds = seconds
             self._problem = heartbeat_problem
-            self._dirty = True
+            self.checkpoints.committed()
             self._wake.notify_all()
 
     def _put_back(self, batch: list[Row], error: Exception) -> None:
@@ -349,35 +347,6 @@ class Writer:
                 "crash would go unnoticed. Free some disk space, or check that the folder can be written."
             )
         return None
-
-    def _checkpoint_when_quiet(self) -> None:
-        if time.monotonic() < self._checkpoint_after:
-            return
-        large = wal_bytes(self.path) >= CHECKPOINT_WAL_BYTES
-        old = self._dirty and time.monotonic() - self._checkpointed >= CHECKPOINT_INTERVAL_SECONDS
-        if not (large or old) or (self._last_commit_seconds or 0) > QUIET_COMMIT_SECONDS:
-            return
-        try:
-            self._con.execute("CHECKPOINT")
-        except duckdb.Error as error:
-            self._checkpoint_failed(error)
-            return
-        self._dirty = False
-        self._checkpointed = time.monotonic()
-        with self._lock:
-            self._checkpoint_problem = None
-
-    def _checkpoint_failed(self, error: duckdb.Error) -> None:
-        """The log keeps the rows; it is tried again after a while."""
-        self._checkpoint_after = time.monotonic() + CHECKPOINT_RETRY_SECONDS
-        with self._lock:
-            self._checkpoint_problem = (
-                f"The write-ahead log of {self.path} cannot be folded in and keeps growing ({error}). No row is lost. "
-                "Free some disk space."
-            )
-        _LOG.warning("checkpoint_put_off", path=str(self.path), error=str(error))
-        if isinstance(error, duckdb.FatalException):
-            self._reopen()
 
     def _finish(self) -> None:
         with self._wake:

@@ -174,14 +174,14 @@ FULL_DISK_AT_CHECKPOINT = """
 import json, random, resource, signal, sys
 from pathlib import Path
 from settings import StoreSettings
-from store import writer as writer_module
+from store import checkpoints
 from store.local import LocalStore
 from store.writer import Writer
 from tests.support.rows import sample
 from tests.support.wait import until
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-writer_module.CHECKPOINT_WAL_BYTES = 200_000
-writer_module.QUIET_COMMIT_SECONDS = 60
+checkpoints.CHECKPOINT_WAL_BYTES = 200_000
+checkpoints.QUIET_COMMIT_SECONDS = 60
 def rows(first, count):
     return [sample(i, generation_tokens_total=random.random()) for i in range(first, first + count)]
 path = Path(sys.argv[1])

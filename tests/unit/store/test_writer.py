@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from settings import StoreSettings
-from store import writer as writer_module
+from store import checkpoints
 from store.database import open_read_only, wal_path
 from store.heartbeat import read_heartbeat
 from store.local import LocalStore
@@ -90,8 +90,8 @@ def test_closing_stores_what_is_queued_and_leaves_one_file(path: Path) -> None:
 
 
 def test_a_large_log_is_folded_in_by_the_writer_itself(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_module, "CHECKPOINT_WAL_BYTES", 50_000)
-    monkeypatch.setattr(writer_module, "QUIET_COMMIT_SECONDS", 60.0)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_WAL_BYTES", 50_000)
+    monkeypatch.setattr(checkpoints, "QUIET_COMMIT_SECONDS", 60.0)
     writer = Writer(path, StoreSettings())
     writer.put([sample(second / 10) for second in range(3000)])
     writer.flush()
