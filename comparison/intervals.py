@@ -56,7 +56,7 @@ class Estimate:
     estimate: float | None
     low: float | None
     high: float | None
-    confidence: float  # of the interval, 0..1
+    confidence: float | None  # of the interval, 0..1; None: bounds that are no matter of chance
     method: str  # how the interval was made, and on what it rests
     n: tuple[int, ...]  # figures of each side
     reason: str | None = None  # why `low` and `high` are None
