@@ -52,7 +52,7 @@ def records(name: str, **parameters: Parameter) -> Records:
     return rows
 
 
-def command(name: str, **parameters: Any) -> dict[str, Any]:
+def command(name: str, /, **parameters: Any) -> dict[str, Any]:
     """
     Have the collector change something (`store.protocol` lists what). Raises `StoreError`.
 

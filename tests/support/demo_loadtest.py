@@ -8,12 +8,15 @@ the queue) and then one token each `tpot_seconds`.
 
 from __future__ import annotations
 
+import argparse
 import heapq
 import json
 import random
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +30,7 @@ from store.loadtest_rows import (
 )
 from store.model import Row
 from tests.support.demo import GIB, HOST, LABELS, LLAMA, VLLM
+from tests.support.demo_server import served
 
 LEVELS, REPEATS = (1, 2, 4, 8, 16, 32), 3
 INPUT_TOKENS, OUTPUT_TOKENS = 1000, 200
@@ -313,3 +317,78 @@ def imported(began: datetime, run_id: str = "20261129T080000Z-beef") -> list[Row
             spec=None, client=None, trusted=None,
         ),
     ]  # fmt: skip
+
+
+HELD_BACK = "20261201T083000Z-77aa"
+
+
+def past(now: datetime) -> list[Row]:
+    """A list of runs as a host has them after a day: trusted, not trusted, stopped half-way, imported."""
+    return [
+        *finished(now - timedelta(hours=22)),
+        *finished(
+            now - timedelta(hours=3), HELD_BACK, judged=[*BAD, *GOOD[1:2]], name="Sweep while the laptop was busy"
+        ),
+        *stopped(now - timedelta(hours=2)),
+        *imported(now - timedelta(hours=26)),
+    ]
+
+
+def stopped(began: datetime, run_id: str = "20261201T093000Z-19c0") -> list[Row]:
+    """A run that somebody stopped in its first repeat, after four users."""
+    made = [row for rows in stages(began, run_id, levels=LEVELS[:3], repeats=1) for row in rows]
+    ended = max(row.ended for row in made if isinstance(row, LoadtestStage))
+    text = "Stopped in stage 7 of 36; the stages before it are complete."
+    whole = run(began, run_id, name="Short one", state="stopped", ts=ended, ended=ended, trusted=True)
+    return [*made, judgement(ended, "stopped", "note", text, run_id=run_id), *_good(ended, run_id), whole]
+
+
+def _good(ts: datetime, run_id: str) -> list[Row]:
+    return [judgement(ts, *each, run_id=run_id) for each in GOOD[:4]]
+
+
+def going_on(began: datetime, ended_stages: int, run_id: str = "20261201T101500Z-c0de") -> list[Row]:
+    """A run under way of which so many stages are over."""
+    made = [row for rows in stages(began, run_id)[:ended_stages] for row in rows]
+    return [*made, run(began, run_id, name="Morning sweep", state="running", trusted=None)]
+
+
+def status(rows: Sequence[Row], planned: int = 36) -> dict[str, Any]:
+    """What the collector tells of the run that `going_on` made."""
+    whole = next(row for row in rows if isinstance(row, LoadtestRun))
+    over = [row for row in rows if isinstance(row, LoadtestStage)]
+    return {
+        "run_id": whole.run_id, "name": whole.name, "state": whole.state, "detail": None, "waits_for": None,
+        "began": whole.began.isoformat() if whole.began else None, "labels": [each.label for each in ENGINES],
+        "mode": "closed", "stage": len(over), "stages": planned, "label": VLLM_ENGINE.label, "level": 8.0, "repeat": 0,
+        "planned": 40, "phase": "measuring", "done": 17, "failed": 0, "in_flight": 8, "rate_tokens_per_second": 471.3,
+        "seconds_left": 512.0,
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Serve the demo with its past runs, and with one under way (`--running`), until Ctrl-C."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--scenario", default="two")
+    parser.add_argument("--running", action="store_true")
+    options = parser.parse_args()
+    now = datetime.now(UTC)
+    rows = going_on(now - timedelta(minutes=4), 9) if options.running else []
+    told = [status(rows)] if rows else []
+    with served(options.data, options.scenario, commands={"loadtest_status": lambda _: {"runs": told}}) as store:
+        store.writer.put([*past(now), *rows])
+        store.writer.flush()
+        print(f"serving {options.data}", flush=True)
+        try:
+            while True:
+                missing = int((datetime.now(UTC) - store.end).total_seconds())
+                if missing:
+                    store.advance(missing)
+                time.sleep(0.2)
+        except KeyboardInterrupt:
+            return
+
+
+if __name__ == "__main__":
+    main()

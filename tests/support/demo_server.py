@@ -14,7 +14,7 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -24,6 +24,7 @@ from typing import Any
 from settings import Settings
 from store import address
 from store.model import EngineState
+from store.protocol import Command
 from store.server import serve
 from store.writer import Writer
 from tests.support.demo import LLAMA, SECOND, SGLANG, VLLM, Demo
@@ -38,6 +39,7 @@ LOOKED_FOR = [
         "start_hint": "llama-server -m Qwen3-8B-Q4_K_M.gguf --port 8080 --metrics --slots",
     },
 ]
+NOTHING_UNDER_WAY: Mapping[str, Command] = {"loadtest_status": lambda _: {"runs": []}}
 SCENARIOS: dict[str, dict[str, Any]] = {
     "usual": {},
     "two": {"engines": (VLLM, LLAMA)},
@@ -74,13 +76,23 @@ class DemoStore:
 
 
 @contextmanager
-def served(data: Path, scenario: str = "usual", seconds: int = 330, end: datetime | None = None) -> Iterator[DemoStore]:
-    """Serve a scenario from the folder `data` whose story has lasted `seconds` and ends at `end` (now)."""
+def served(
+    data: Path,
+    scenario: str = "usual",
+    seconds: int = 330,
+    end: datetime | None = None,
+    commands: Mapping[str, Command] | None = None,
+) -> Iterator[DemoStore]:
+    """
+    Serve a scenario from the folder `data` whose story has lasted `seconds` and ends at `end` (now).
+
+    `commands` stand beside the store's own; without any, no load test is under way.
+    """
     last = (end or datetime.now(UTC)).replace(microsecond=0)
     settings = Settings(data=data, host="bench-01")
     data.mkdir(parents=True, exist_ok=True)
     writer = Writer(settings.store_path, settings.store)
-    server = serve(writer, settings, lambda: {"looked_for": LOOKED_FOR})
+    server = serve(writer, settings, lambda: {"looked_for": LOOKED_FOR}, {**NOTHING_UNDER_WAY, **(commands or {})})
     address.write(settings.run_folder, server.address(started=datetime.now(UTC), started_by="person"))
     try:
         story = MixedDemo if scenario == "mixed" else Demo

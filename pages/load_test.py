@@ -1,0 +1,116 @@
+"""Load test: which engine is faster at my concurrency?"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+import access
+from store.protocol import StoreError
+from views import (
+    data,
+    empty,
+    loadtest_data,
+    loadtest_form,
+    loadtest_progress,
+    loadtest_results,
+    loadtest_runs,
+    loadtest_start,
+    loadtest_statement,
+)
+
+REFRESH_SECONDS = 2
+
+st.html(
+    '<div class="er-title"><h1>Load test</h1>'
+    '<p class="er-note">Which engine is faster at my concurrency, and what do its users feel meanwhile?</p></div>'
+)
+for key, show in (("loadtest_problem", st.error), ("loadtest_done", st.success)):
+    if text := st.session_state.pop(key, None):
+        show(text)
+operator = access.page_may_operate(st.context)
+
+
+def answers() -> None:
+    """Come back by itself when the collector does."""
+    try:
+        loadtest_data.runs()
+    except StoreError:
+        return
+    st.rerun()
+
+
+try:
+    rows = loadtest_data.runs()
+    active = loadtest_data.under_way()
+    engines = sorted(data.records("overview", at=None), key=lambda row: (row["first_seen"], row["engine_id"]))
+    known, gone = loadtest_runs.chosen(rows)
+    shown = [loadtest_data.load(row, place) for place, row in enumerate(known)]
+    series = loadtest_data.series_of(shown)
+except StoreError as error:
+    empty.store_problem(error)
+    st.fragment(answers, run_every=REFRESH_SECONDS)()
+    st.stop()
+
+labels = {str(row["engine_id"]): str(row["label"]) for row in engines}
+loadtest_runs.draw_gone(gone)
+
+
+def draw_set_up() -> None:
+    """The form of a new run."""
+    if not operator:
+        st.info(
+            f"**Read-only.** {loadtest_start.VIEWER} Results below can be read by everybody.", icon=":material/lock:"
+        )
+    if not any(row["state"] in loadtest_form.CAN_ANSWER for row in engines):
+        empty.no_engine()
+    setup = loadtest_form.draw(engines, labels, enabled=operator)
+    loadtest_start.draw(setup, engines, labels, rows, active_rows(), operator=operator)
+
+
+def active_rows() -> list[loadtest_data.Row]:
+    """The rows of the runs under way."""
+    ids = {str(status["run_id"]) for status in active}
+    return [row for row in rows if str(row["run_id"]) in ids]
+
+
+def draw_under_way() -> None:
+    """How far the runs are, and the curves of the shown one as they grow."""
+    try:
+        now = loadtest_data.under_way()
+        fresh = {str(row["run_id"]): row for row in loadtest_data.runs()}
+        growing = [loadtest_data.load(fresh.get(run.run_id, run.row), at) for at, run in enumerate(shown)]
+        colours = loadtest_data.series_of(growing)
+    except StoreError as error:
+        empty.store_problem(error)
+        return
+    if {status["run_id"] for status in now} != {status["run_id"] for status in active}:
+        st.rerun()  # one began or ended: the rest of the page has to follow
+    for status in now:
+        loadtest_progress.draw(status, operator=operator)
+    if any(run.active for run in growing):
+        loadtest_results.draw_curves(growing, colours)
+        loadtest_results.draw_stages(growing)
+
+
+if not shown:
+    draw_set_up()
+loadtest_runs.draw_choice(rows, known)
+for run in shown:
+    loadtest_results.draw_head(run, series)
+growing = any(run.active for run in shown)
+if active or growing:
+    st.fragment(draw_under_way, run_every=REFRESH_SECONDS)()
+if shown and not growing:
+    loadtest_statement.draw(shown, series)
+    loadtest_results.draw_curves(shown, series)
+    loadtest_results.draw_differences(shown)
+    loadtest_results.draw_timeline(shown, series)
+    loadtest_results.draw_used(shown)
+    loadtest_results.draw_startup(shown)
+    loadtest_results.draw_stages(shown)
+    loadtest_results.draw_downloads(shown)
+loadtest_runs.draw_delete(shown, operator=operator)
+if not shown:
+    st.subheader("Past runs", anchor=False)
+    loadtest_runs.draw_list(rows)
+    loadtest_runs.draw_import(operator=operator)
