@@ -182,6 +182,7 @@ def timeline_spec(place: int, row_height: float) -> dict[str, Any]:
         x=x, x2="end:Q", tooltip=[alt.Tooltip("text:N", title="steady window")]
     )
     engine = alt.Color("s:N", scale=alt.Scale(domain=[key_of(at) for at in range(place + 1)]), legend=None)
+    tips = [alt.Tooltip("tip:N", title="request"), alt.Tooltip("part:N", title="part")]
     rows = []
     for part, opacity, colour in ((WAITS, 0.8, NEUTRAL), (PREFILL, 0.45, None), (DECODE, 1.0, None), (BAD, 1.0, RED)):
         mark = bars.transform_filter(f"datum.part === '{part}'").mark_rect(opacity=opacity)
