@@ -74,6 +74,8 @@ class StoreSettings(BaseModel):
     read_limit: int = Field(2, ge=1, description="reads that may run at once")
     read_timeout_seconds: float = Field(10.0, gt=0)
     archive: bool = Field(False, description="keep raw rows as daily Parquet files before retention deletes them")
+    low_free_bytes: int = Field(2_000_000_000, ge=0, description="warn when the data folder's disk has less room")
+    low_days: float = Field(7.0, ge=0, description="warn when the disk is full sooner, at the present growth")
 
 
 class Settings(BaseSettings):
@@ -91,6 +93,9 @@ class Settings(BaseSettings):
     target: tuple[Target, ...] = ()
     model_folders: tuple[Path, ...] = Field(
         (), description="folders from which the Memory page may read model files; running engines' own are added"
+    )
+    prompt_folders: tuple[Path, ...] = Field(
+        (), description="folders from which a load test that a page starts may read prompts"
     )
     llama_fit_params: Path | None = Field(None, description="llama.cpp's own estimator, where it is not on the PATH")
     collector: CollectorSettings = CollectorSettings()

@@ -19,9 +19,15 @@ from collectors.engines import ADAPTERS
 from collectors.offers import offers_document, offers_markdown
 from collectors.probe import Probed, probe, survey
 from collectors.redaction import redact_url
+from collectors.registry import Registry
 from collectors.report import facts_text, table_text, text
+from loadtest import manager
+from loadtest.endpoints import known_endpoints
+from loadtest.resources import after_stage
 from store.client import StoreClient
+from store.local import LocalStore
 from store.protocol import StoreError, StoreUnavailableError
+from store.writer import Writer
 
 EXIT_FAILED = 1
 EXIT_NOT_IDENTIFIED = 3
@@ -39,10 +45,25 @@ class Run(BaseModel):
         logs.configure()
         settings = configuration.load()
         try:
-            Collector(settings, self.started_by).run()
+            Collector(settings, self.started_by, _load_tests).run()
         except (lifecycle.AlreadyRunningError, StoreError) as refused:
             lifecycle.record_failure(settings, str(refused))
             sys.exit(f"collectors: {refused}")
+
+
+def _load_tests(
+    settings: configuration.Settings, writer: Writer, reads: LocalStore, registry: Registry
+) -> manager.Manager:
+    """What carries out load tests in a collector. Here, so that nothing else that collects knows of it."""
+    targets = [(target.url, target.name, target.api_key_env) for target in settings.target]
+    return manager.Manager(
+        settings,
+        writer,
+        reads,
+        lambda: known_endpoints([(e, registry.epoch_of(e.engine_id)) for e in registry.engines()], targets),
+        registry.epoch_of,
+        lambda run, stage: after_stage(reads, registry.epoch_of, settings.host, run, stage),
+    )
 
 
 class Once(BaseModel):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import psutil
 import structlog
@@ -29,18 +30,43 @@ from settings import Settings
 from store import address
 from store.local import LocalStore
 from store.model import EngineState, Event
+from store.protocol import Command
 from store.server import serve
 from store.writer import Writer
 
 log = structlog.get_logger(__name__)
 
 
-class Collector:
-    """Everything that one data folder's collector runs. `start`, then `stop`; not restartable."""
+class Extension(Protocol):
+    """What takes commands beside the store, and ends before sampling does."""
 
-    def __init__(self, settings: Settings, started_by: Literal["person", "server"] = "person") -> None:
+    @property
+    def commands(self) -> Mapping[str, Command]:
+        """Its commands by name."""
+
+    def close(self) -> None:
+        """End what it runs; nothing comes from it afterwards."""
+
+
+Extend = Callable[[Settings, Writer, LocalStore, Registry], Extension]
+
+
+class Collector:
+    """
+    Everything that one data folder's collector runs. `start`, then `stop`; not restartable.
+
+    `extend` makes what takes further commands (load tests), of which collecting itself knows nothing.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        started_by: Literal["person", "server"] = "person",
+        extend: Extend | None = None,
+    ) -> None:
         self._settings = settings
         self._started_by = started_by
+        self._extend = extend
         self._held = ExitStack()  # what was opened, closed in the opposite order
 
     def start(self) -> None:
@@ -82,14 +108,17 @@ class Collector:
         started = datetime.now(UTC)
         writer.put([self._event("collector_started", "Collector started", started)])
         opened.callback(lambda: writer.put([self._event("collector_stopped", "Collector stopped", datetime.now(UTC))]))
-        server = serve(writer, settings, self._status)
+        reads = LocalStore(writer, settings.store)
+        booted = datetime.fromtimestamp(psutil.boot_time(), UTC)
+        registry = Registry(settings.host, reads.query("latest_epochs").to_pylist(), booted)
+        extension = self._extend(settings, writer, reads, registry) if self._extend else None
+        if extension is not None:
+            opened.callback(extension.close)
+        server = serve(writer, settings, self._status, extension.commands if extension else None)
         opened.callback(server.stop)
         address.write(settings.run_folder, server.address(started_by=self._started_by, started=started))
         opened.callback(address.remove, settings.run_folder)
 
-        reads = LocalStore(writer, settings.store)
-        booted = datetime.fromtimestamp(psutil.boot_time(), UTC)
-        registry = Registry(settings.host, reads.query("latest_epochs").to_pylist(), booted)
         running = [row["engine_id"] for row in reads.query("overview").to_pylist() if _ran(row["state"])]
         http = opened.enter_context(HttpClient(settings.collector))
         newest = NewestRows(writer)
@@ -121,6 +150,8 @@ class Collector:
             discovery,
         ):
             scheduler.add(source)
+        if extension is not None:
+            opened.callback(extension.close)
 
     def _event(self, kind: str, text: str, ts: datetime) -> Event:
         return Event(

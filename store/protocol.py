@@ -9,6 +9,7 @@ for tests). Every answer is an Arrow table with the columns listed here, in UTC.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -17,6 +18,8 @@ import pyarrow as pa
 from store.model import Row
 
 READ_TURN_WAIT_SECONDS = 2.0  # how long a read waits for its turn before the store says that it is busy
+
+NOTES_HEADER = "engine-room-notes"  # JSON list of `Export.notes`, in answers over HTTP
 
 Parameter = str | int | float | bool | datetime | None | Sequence[str]
 Command = Callable[[dict[str, Any]], dict[str, Any]]  # JSON object in, JSON object out; raises `StoreError`
@@ -57,6 +60,38 @@ class Sink(Protocol):
         """Queue rows for the next transaction."""
 
 
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """
+    Which rows to write as CSV: those whose `ts` (`first_seen` in tables of facts) lies in [start, end].
+
+    `engine` is an engine_id or a label, `run` the run_id of a load test; `points` is for series of charts, which
+    are the rows of the named query. What is None is not narrowed down.
+    """
+
+    table: str
+    start: datetime | None = None
+    end: datetime | None = None
+    engine: str | None = None
+    run: str | None = None
+    points: int | None = None
+
+
+class Export(Iterator[bytes]):
+    """
+    A CSV that has begun: UTF-8, header with units in the names, ISO 8601 UTC, full precision.
+
+    `notes` says, one sentence each, which archived rows are missing from it.
+    """
+
+    def __init__(self, notes: tuple[str, ...], chunks: Iterator[bytes]) -> None:
+        self.notes = notes
+        self._chunks = chunks
+
+    def __next__(self) -> bytes:
+        return next(self._chunks)
+
+
 class Store(Protocol):
     """Named reads."""
 
@@ -64,9 +99,16 @@ class Store(Protocol):
         """Answer one named query. Raises `StoreError` in one of its kinds."""
 
     def export_csv(
-        self, table: str, start: datetime | None, end: datetime | None, engine: str | None
-    ) -> Iterator[bytes]:
-        """Stream a table as CSV: UTF-8, header with units in the names, ISO 8601 UTC, full precision."""
+        self,
+        table: str,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        engine: str | None = None,
+        *,
+        run: str | None = None,
+        points: int | None = None,
+    ) -> Export:
+        """Stream a table, view or series as CSV, see `ExportRequest` and `store.export`."""
 
 
 # ---------------------------------------------------------------------------------------------
@@ -126,8 +168,30 @@ class Store(Protocol):
 # loadtest_runs(limit=200)     the columns of `LoadtestRun` (the row written last of each run), newest run first
 # loadtest_stages(run_id) loadtest_requests(run_id, stage_id=None) loadtest_judgements(run_id)
 # loadtest_resources(run_id)   the columns of their row types, in the order of the stages
+# stage_resources(start, end, engine_id)   what an engine and its devices used, from raw samples: a row with device_id
+#   NULL for host memory and CPU, and one a device
+#   device_id memory_method memory_mean_bytes memory_peak_bytes cpu_cores_mean utilisation_mean_fraction
+#   power_mean_watts energy_joules energy_method('counter' | 'power_integral') others_memory_bytes samples
+# stage_others(start, end, engine_id)      what other engines did meanwhile
+#   engine_id label samples busy_samples requests_running_max generation_tokens
+#   shares('device' | 'host' | 'cpu' | 'unknown')
 # reports()    the columns of `Report` (the row written last of each), the one written last first
 # report(report_id)            one of them, or none
+# window_summary(start, end, engine_id)   one engine in [start, end), in one row; NULL: not known, or nothing was sampled
+#   host engine_id label kind epochs epoch_ids samples ready_samples first_ts last_ts covered_seconds generation_tokens
+#   generation_tokens_per_second working_seconds working_generation_tokens_per_second (with a request running)
+#   generation_source prompt_tokens prompt_tokens_per_second prefix_cache_hit_fraction requests_finished
+#   requests_per_second preemptions mean_seconds_per_token (where the engine tells its generation time), mean and max of
+#   requests_running requests_waiting kv_used_fraction; kv_capacity_tokens (newest), device_memory_mean_bytes _peak_bytes
+#   _method and the same of host_memory, cpu_cores_mean cpu_cores_max, device_ids (that it held memory on)
+#   sharing_engine_ids (others on them that were not idle); of these whole devices: utilisation_fraction_mean
+#   power_watts_mean power_watts_max energy_joules energy_method('counter' | 'power_integral') joules_per_output_token
+# disk()       how much room there is, one row: folder file_bytes wal_bytes archive_on archive_bytes archive_files
+#   archive_oldest_day archive_problems(list of sentences, one a file) free_bytes total_bytes growth_bytes_per_day
+#   growth_over_seconds(what it was read from; both NULL: not known yet) days_until_full(NULL: not growing, or not known)
+#   rows_per_second memory_rows(rows that memory holds when the disk is full) memory_seconds(at that rate)
+#   state('ok' | 'low' | 'full' | 'unknown') detail
+# disk_tables()   table_name rows bytes_estimate(by the blocks it lies in), the largest first
 # status()     schema_version file_bytes wal_bytes newest_ts oldest_ts and rows of each table as rows_<table>
 # ---------------------------------------------------------------------------------------------
 # The commands: what changes something. JSON objects, only over the socket (`StoreClient.command`).
@@ -136,4 +200,13 @@ class Store(Protocol):
 # report_save {report_id?, name, document}   -> {report_id}; an id that is there already is written anew
 # report_delete {report_id}                  -> {deleted}; false: it was gone already
 # loadtest_delete {run_id}                   -> {deleted}, with all rows of the run; refused while it runs or waits
+# loadtest_start {spec, name?}               -> {run_id, state, waits_for(run_id), detail}; endpoints by engine_id or
+#   url, which must be discovered or configured. One run at a time an engine: a later one waits
+# loadtest_begin {spec, name?, run_id}       -> the same, for a run that the command line carries out; refused where
+#   an engine is in use
+# loadtest_records {run_id, lines}           -> {..., stop}: NDJSON of `loadtest.records`; `stop`: somebody wants it to
+# loadtest_stop {run_id}                     -> the same as loadtest_start; what was measured until then stays valid
+# loadtest_status {run_id?}                  -> {runs: [...]} waiting, running and recently ended ones, in the order in
+#   which they were asked for: run_id name state detail waits_for began ended labels mode stage stages label level repeat
+#   planned phase done failed in_flight rate_tokens_per_second seconds_left; null: not known yet
 # ---------------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from settings import StoreSettings
+from store import disk
 from store.database import file_bytes, wal_bytes
 from store.heartbeat import TIMED_TABLES
 from store.migrations import schema_version
@@ -60,6 +62,7 @@ QUERIES: Mapping[str, Query] = {
     "events": Query({**_RANGE, **_ENGINE, "limit": Accepts("count", 1000)}),
     "epochs": Query(_ENGINE),
     "latest_epochs": Query(),
+    "window_summary": Query({**_RANGE, "engine_id": Accepts("text", required=True)}),
     "memory_scores": Query({**_ENGINE, "limit": Accepts("count", 1000)}),
     "memory_parts": Query({"at": Accepts("time")}, as_of_now=True),
     "loadtest_runs": Query({"limit": Accepts("count", 200)}),
@@ -67,8 +70,12 @@ QUERIES: Mapping[str, Query] = {
     "loadtest_requests": Query({**_RUN, "stage_id": Accepts("index")}),
     "loadtest_judgements": Query(_RUN),
     "loadtest_resources": Query(_RUN),
+    "stage_resources": Query({**_RANGE, "engine_id": Accepts("text", required=True)}),
+    "stage_others": Query({**_RANGE, "engine_id": Accepts("text", required=True)}),
     "reports": Query(),
     "report": Query({"report_id": Accepts("text", required=True)}),
+    "disk": Query(),
+    "disk_tables": Query(),
     "status": Query(),
 }
 
@@ -79,7 +86,11 @@ def _sql(name: str) -> str:
 
 
 def run(
-    cursor: duckdb.DuckDBPyConnection, path: Path, name: str, parameters: Mapping[str, Parameter] | None = None
+    cursor: duckdb.DuckDBPyConnection,
+    path: Path,
+    name: str,
+    parameters: Mapping[str, Parameter] | None = None,
+    settings: StoreSettings | None = None,
 ) -> pa.Table:
     """
     Answer one named query of `store.protocol` over `cursor`.
@@ -93,6 +104,10 @@ def run(
     values = check(name, query.accepts, parameters or {})
     if name == "status":
         return _status(cursor, path)
+    if name == "disk":
+        return disk.report(cursor, path, settings or StoreSettings())
+    if name == "disk_tables":
+        return disk.tables(cursor)
     if query.as_of_now and values.get("at") is None:
         values["at"] = datetime.now(UTC)
     if query.series is None:

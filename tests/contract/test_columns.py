@@ -19,6 +19,7 @@ def _mean_min_max(*names: str) -> list[str]:
     return [name + end for name in names for end in ("", "_min", "_max")]
 
 
+_ENDS = ("mean", "max")
 # Written out from the list in store/protocol.py.
 COLUMNS = {
     "overview": _words(
@@ -93,19 +94,44 @@ COLUMNS = {
             "resource": LoadtestResource,
         }.items()
     },
+    "stage_resources": _words(
+        "device_id memory_method memory_mean_bytes memory_peak_bytes cpu_cores_mean utilisation_mean_fraction "
+        "power_mean_watts energy_joules energy_method others_memory_bytes samples"
+    ),
+    "stage_others": _words("engine_id label samples busy_samples requests_running_max generation_tokens shares"),
     "reports": _words("ts host report_id name document"),
     "report": _words("ts host report_id name document"),
+    "window_summary": [
+        *_words("host engine_id label kind epochs epoch_ids samples ready_samples first_ts last_ts covered_seconds"),
+        *_words("generation_tokens generation_tokens_per_second working_seconds working_generation_tokens_per_second"),
+        *_words("generation_source prompt_tokens prompt_tokens_per_second prefix_cache_hit_fraction requests_finished"),
+        *_words("requests_per_second preemptions mean_seconds_per_token"),
+        *(f"{name}_{end}" for name in ("requests_running", "requests_waiting", "kv_used_fraction") for end in _ENDS),
+        *_words("kv_capacity_tokens device_memory_mean_bytes device_memory_peak_bytes device_memory_method"),
+        *_words("host_memory_mean_bytes host_memory_peak_bytes host_memory_method cpu_cores_mean cpu_cores_max"),
+        *_words("device_ids sharing_engine_ids utilisation_fraction_mean power_watts_mean power_watts_max"),
+        *_words("energy_joules energy_method joules_per_output_token"),
+    ],
+    "disk": _words(
+        "folder file_bytes wal_bytes archive_on archive_bytes archive_files archive_oldest_day archive_problems "
+        "free_bytes total_bytes growth_bytes_per_day growth_over_seconds days_until_full rows_per_second memory_rows "
+        "memory_seconds state detail"
+    ),
+    "disk_tables": _words("table_name rows bytes_estimate"),
     "status": _words(
         "schema_version file_bytes wal_bytes newest_ts oldest_ts rows_engine rows_epoch rows_engine_sample "
         "rows_quantity_offer rows_latency_bucket rows_device rows_device_sample rows_host_sample "
-        "rows_process_memory rows_source_health rows_event rows_memory_plan rows_memory_part rows_loadtest_run "
+        "rows_process_memory rows_disk_sample rows_source_health rows_event rows_memory_plan rows_memory_part rows_loadtest_run "
         "rows_loadtest_stage rows_loadtest_request rows_loadtest_judgement rows_loadtest_resource rows_report"
     ),
 }
-RANGED = {"latency", "events"} | {name for name in COLUMNS if name.endswith("_series")}
+RANGED = {"latency", "events", "stage_resources", "stage_others", "window_summary"} | {name for name in COLUMNS if name.endswith("_series")}
 OF_ONE = {
     **{f"loadtest_{name}": {"run_id": "r"} for name in ("stages", "requests", "judgements", "resources")},
     "report": {"report_id": "r"},
+    "stage_resources": {"engine_id": "e"},
+    "window_summary": {"engine_id": "e"},
+    "stage_others": {"engine_id": "e"},
 }
 
 
@@ -118,4 +144,5 @@ def test_columns(filled: Filled, name: str) -> None:
     for field in table.schema:
         if pa.types.is_timestamp(field.type):
             assert field.type.tz == "UTC", field.name
-    assert table.num_rows == (1 if name == "status" else 0)
+    if name != "disk_tables":  # it lists the tables of an empty store too
+        assert table.num_rows == (1 if name in ("status", "disk", "stage_resources", "window_summary") else 0)
