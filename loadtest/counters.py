@@ -6,7 +6,8 @@ known engine, or one whose engine keeps no counters, has none, and the reason is
 
 An engine may count a request's tokens only when it ends (llama.cpp, SGLang, TGI). So counters are read when the engine
 is idle: nothing runs and two readings in a row are the same. One that somebody else keeps busy never gets there; its
-reading says so (`settled`).
+reading says so (`settled`). vLLM's gauges keep their last values after requests were aborted (vllm#29928), so an engine
+none of whose counters moved the whole time is idle as well, whatever its gauges say.
 """
 
 from __future__ import annotations
@@ -54,16 +55,18 @@ class CounterReader:
 
 
 def _settle(found: Probed, endpoint: Endpoint, http: HttpClient, settle_seconds: float) -> tuple[EngineReading, bool]:
-    """The first reading that is like the one before it while nothing runs, or the last one in time."""
+    """The first reading that is like the one before it while nothing runs, else the last one in time."""
     end = time.monotonic() + settle_seconds
     last = found.adapter.sample(endpoint, http, histograms=False)
+    moved = False
     while time.monotonic() < end:
         time.sleep(_PAUSE_SECONDS)
         reading = found.adapter.sample(endpoint, http, histograms=False)
-        if _idle(reading) and _values(reading) == _values(last):
+        same = _values(reading) == _values(last)
+        if same and _idle(reading):
             return reading, True
-        last = reading
-    return last, False
+        last, moved = reading, moved or not same
+    return last, not moved and last.state == EngineState.READY
 
 
 def _idle(reading: EngineReading) -> bool:

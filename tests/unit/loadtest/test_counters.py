@@ -7,6 +7,8 @@ import pytest
 from loadtest.counted import difference, document
 from loadtest.counters import CounterReader
 from settings import Settings
+from tests.support.engine_server import EngineServer, payload
+from tests.support.engine_server import document as json_answer
 from tests.support.llamacpp import complete, llamacpp_server
 from tests.support.wait import free_port
 
@@ -47,6 +49,26 @@ def test_an_endpoint_that_is_no_engine_has_none_and_says_why() -> None:
     found = CounterReader(f"http://127.0.0.1:{free_port()}", Settings()).read()
     assert (found.kind, found.values) == (None, {})
     assert "no known engine" in found.absent or "could not be read" in found.absent
+
+
+def test_gauges_that_stand_above_0_while_nothing_moves_are_no_load() -> None:
+    # vllm#29928: after an abort the gauges keep their last values. The recorded answer has 14 + 11 running requests.
+    answers = {
+        "/version": payload("vllm_version.json"),
+        "/v1/models": payload("vllm_v1_models.json"),
+        "/metrics": payload("vllm_0.33_dp2_multiproc.prom"),
+    }
+    with EngineServer(answers) as server:
+        found = CounterReader(server.url, Settings()).read(settle_seconds=0.5)
+    assert (found.kind, found.running, found.settled) == ("vllm", 25, True)
+
+
+def test_an_engine_without_counters_says_why() -> None:
+    answers = {"/api/version": json_answer({"version": "0.33.0"}), "/api/ps": json_answer({"models": []})}
+    with EngineServer(answers) as server:
+        found = CounterReader(server.url, Settings()).read(settle_seconds=0.5)
+    assert (found.kind, found.values) == ("ollama", {})
+    assert "No model is loaded" in found.absent
 
 
 def test_a_url_that_is_none_is_refused() -> None:

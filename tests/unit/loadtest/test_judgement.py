@@ -229,8 +229,8 @@ def test_an_engine_that_was_busy_before_the_stage_served_others() -> None:
 )
 def test_another_life_of_the_engine_fails_the_stage(after, code) -> None:
     before = counters(pid=8, process_start=100.0, restart_marker="a", arguments=("vllm", "serve", "m"))
-    found = judged(facts(before=before, after=replace(before, values=counters(10).values, **after)
-                         if "values" not in after else replace(before, **after)))  # fmt: skip
+    now = replace(before, **({"values": counters(10).values} | after))
+    found = judged(facts(before=before, after=now))
     assert found[code].severity == "failed"
     assert "counters_disagree" not in found or code == "engine_changed"
 
