@@ -11,9 +11,11 @@ from collectors.devices.base import DeviceBackend, DeviceReading
 from collectors.devices.host import HostSource
 from collectors.processes import ProcessSnapshot, ProcessTable
 from collectors.scheduler import Outcome
+from store.disk import measure
 from store.model import Device, Event, ProcessMemory, Row, SourceState
 from store.writer import Writer
 
+DISK_INTERVAL_SECONDS = 300.0
 SNAPSHOT_AGE_SECONDS = 5.0  # how old a process table may be when memory is given to engines
 Engines = Callable[[], Sequence[EngineRoot]]
 
@@ -60,7 +62,7 @@ class ProcessSampling:
 
 
 class StoreSampling:
-    """How the store itself is: its writer's health, every ten seconds, beside the other sources."""
+    """How the store itself is: its writer's health, every ten seconds, and every five minutes its size."""
 
     kind = "store"
     source_id = "store"
@@ -69,12 +71,17 @@ class StoreSampling:
     def __init__(self, writer: Writer, host: str) -> None:
         self._writer = writer
         self._host = host
+        self._measured: float | None = None
         self.found_by = "this collector"
 
     def run(self, ts: datetime, monotonic_seconds: float) -> Outcome:
         """Ask the writer once."""
         state, detail = self._writer.health()
-        return Outcome(rows=(), state=state, detail=detail)
+        rows: tuple[Row, ...] = ()
+        if self._measured is None or monotonic_seconds - self._measured >= DISK_INTERVAL_SECONDS:
+            self._measured = monotonic_seconds
+            rows = (measure(self._writer.path, ts, self._host),)
+        return Outcome(rows=rows, state=state, detail=detail)
 
 
 class DeviceSampling:

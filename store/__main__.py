@@ -16,10 +16,10 @@ import settings
 from store import snapshot
 from store.client import StoreClient
 from store.database import open_read_only
-from store.export import EXPORTABLE
+from store.export import EXPORTABLE, SERIES
 from store.local import start_export
 from store.parameters import parse_time
-from store.protocol import StoreError, StoreUnavailableError, UnknownQueryError
+from store.protocol import Export, ExportRequest, StoreError, StoreUnavailableError, UnknownQueryError
 from store.reads import Reader
 
 
@@ -35,15 +35,17 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     export = commands.add_parser(
         "export",
-        help="write a table as CSV",
-        description="Write a table or view as CSV: units in the column names, times in ISO 8601 UTC, full precision. "
-        "Text is written as it was stored, formulas included.",
-        epilog=f"tables: {', '.join(EXPORTABLE)}",
+        help="write a table, or the series of a chart, as CSV",
+        description="Write a table, a view or the series of a chart as CSV: units in the column names, times in "
+        "ISO 8601 UTC, full precision. Text is written as it was stored, formulas included.",
+        epilog=f"tables: {', '.join(EXPORTABLE)}; series: {', '.join(SERIES)}",
     )
     export.add_argument("table", metavar="TABLE")
     export.add_argument("--from", dest="start", type=_time, metavar="T", help="first time, e.g. 2026-12-01T08:00:00Z")
     export.add_argument("--to", dest="end", type=_time, metavar="T", help="last time, inclusive")
     export.add_argument("--engine", metavar="NAME", help="engine_id or label of one engine")
+    export.add_argument("--run", metavar="ID", help="run_id of one load test")
+    export.add_argument("--points", type=int, metavar="N", help="most rows of each line of a series (default 400)")
     export.add_argument("-o", "--output", type=Path, metavar="FILE", help="file to write instead of standard output")
     snapshot = commands.add_parser(
         "snapshot",
@@ -59,16 +61,21 @@ def _parser() -> argparse.ArgumentParser:
 def _chunks(given: argparse.Namespace, configured: settings.Settings) -> Iterator[bytes]:
     """The rows, from the collector or, while none runs, from the file itself."""
     try:
-        chunks = StoreClient(configured).export_csv(given.table, given.start, given.end, given.engine)
+        export = StoreClient(configured).export_csv(
+            given.table, given.start, given.end, given.engine, run=given.run, points=given.points
+        )
+        yield from _told(export)
     except StoreUnavailableError:
-        connection = open_read_only(configured.store_path, configured.store)
-        try:
+        with open_read_only(configured.store_path, configured.store) as connection:
             reader = Reader(configured.store_path, configured.store, connection.cursor)
-            yield from start_export(reader, given.table, given.start, given.end, given.engine)
-        finally:
-            connection.close()
-    else:
-        yield from chunks
+            wanted = ExportRequest(given.table, given.start, given.end, given.engine, given.run, given.points)
+            yield from _told(start_export(reader, wanted))
+
+
+def _told(export: Export) -> Export:
+    for note in export.notes:
+        print(f"store: {note}", file=sys.stderr)
+    return export
 
 
 def _snapshot(target: Path, configured: settings.Settings) -> None:

@@ -17,7 +17,9 @@ from settings import Settings
 from store import address, protocol
 from store.address import Address
 from store.protocol import (
+    NOTES_HEADER,
     READ_TURN_WAIT_SECONDS,
+    Export,
     Parameter,
     StoreBusyError,
     StoreError,
@@ -72,12 +74,20 @@ class StoreClient:
             return pa.ipc.open_stream(answer.content).read_all()
 
     def export_csv(
-        self, table: str, start: datetime | None, end: datetime | None, engine: str | None
-    ) -> Iterator[bytes]:
-        """Stream a table as CSV, see `store.export`. A wrong name is reported here, not at the first chunk."""
+        self,
+        table: str,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        engine: str | None = None,
+        *,
+        run: str | None = None,
+        points: int | None = None,
+    ) -> Export:
+        """Stream a table or series as CSV, see `store.export`. A wrong name is told here, not at the first chunk."""
+        given = {"from": start, "to": end, "engine": engine, "run": run, "points": points}
         parameters = {
-            key: value.isoformat() if isinstance(value, datetime) else value
-            for key, value in {"from": start, "to": end, "engine": engine}.items()
+            key: value.isoformat() if isinstance(value, datetime) else str(value)
+            for key, value in given.items()
             if value is not None
         }
 
@@ -89,12 +99,11 @@ class StoreClient:
                 if answer.status_code != 200:
                     answer.read()
                 _raise_for(answer)
-                yield b""
+                yield answer.headers.get(NOTES_HEADER, "[]").encode()
                 yield from answer.iter_bytes()
 
         begun = chunks()
-        next(begun)
-        return begun
+        return Export(tuple(json.loads(next(begun))), begun)
 
     def snapshot(self) -> Iterator[bytes]:
         """Stream the whole store as it is now, for `store.snapshot.write`. Errors come with the first chunk."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 
 from settings import StoreSettings
 from store.export import csv_chunks
-from store.protocol import Parameter
+from store.protocol import Export, ExportRequest, Parameter
 from store.reads import Reader
 from store.writer import Writer
 
@@ -25,25 +26,25 @@ class LocalStore:
         return self._reader.query(name, parameters)
 
     def export_csv(
-        self, table: str, start: datetime | None, end: datetime | None, engine: str | None
-    ) -> Iterator[bytes]:
-        """Stream a table as CSV, see `store.export`. A wrong name is reported here, not at the first chunk."""
-        return start_export(self._reader, table, start, end, engine)
+        self,
+        table: str,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        engine: str | None = None,
+        *,
+        run: str | None = None,
+        points: int | None = None,
+    ) -> Export:
+        """Stream a table or series as CSV, see `store.export`. A wrong name is told here, not at the first chunk."""
+        return start_export(self._reader, ExportRequest(table, start, end, engine, run, points))
 
 
-def start_export(
-    reader: Reader, table: str, start: datetime | None, end: datetime | None, engine: str | None
-) -> Iterator[bytes]:
+def start_export(reader: Reader, wanted: ExportRequest) -> Export:
     """An export that has begun: errors of its parameters are raised here."""
 
     def chunks() -> Iterator[bytes]:
-        with reader.export_cursor(f"export of {table!r}") as cursor:
-            rows = csv_chunks(cursor, table, start, end, engine)
-            header = next(rows)
-            yield b""
-            yield header
-            yield from rows
+        with reader.export_cursor(f"export of {wanted.table!r}") as cursor:
+            yield from csv_chunks(cursor, reader.path, wanted)
 
     begun = chunks()
-    next(begun)
-    return begun
+    return Export(tuple(json.loads(next(begun))), begun)

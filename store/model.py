@@ -318,6 +318,20 @@ class HostSample:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskSample:
+    """The store's size and the room on its disk at one moment."""
+
+    table: ClassVar[str] = "disk_sample"
+    ts: datetime
+    host: str
+    file_bytes: int
+    wal_bytes: int
+    archive_bytes: int
+    free_bytes: int | None  # what this user may still fill
+    total_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessMemory:
     """
     Memory held by a process tree (an engine) or by one process (anything else on a GPU).
@@ -432,6 +446,7 @@ Row = (
     | DeviceSample
     | HostSample
     | ProcessMemory
+    | DiskSample
     | SourceHealth
     | Event
     | MemoryScore
@@ -445,6 +460,6 @@ Row = (
 )
 ROW_TYPES: tuple[type[Row], ...] = (
     Engine, Epoch, EngineSample, QuantityOffer, LatencyBucket, Device, DeviceSample, HostSample,
-    ProcessMemory, SourceHealth, Event, MemoryScore, MemoryPart,
+    ProcessMemory, DiskSample, SourceHealth, Event, MemoryScore, MemoryPart,
     LoadtestRun, LoadtestStage, LoadtestRequest, LoadtestJudgement, LoadtestResource, Report,
 )  # fmt: skip

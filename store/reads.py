@@ -43,7 +43,7 @@ class Reader:
     def query(self, name: str, parameters: Mapping[str, Parameter] | None = None) -> pa.Table:
         """Answer a named query. Raises `StoreBusyError` when it gets no turn or takes too long."""
         with self._turn(self._turns, self._settings.read_timeout_seconds, f"query {name!r}") as cursor:
-            return queries.run(cursor, self.path, name, parameters)
+            return queries.run(cursor, self.path, name, parameters, self._settings)
 
     @contextmanager
     def export_cursor(self, what: str) -> Iterator[duckdb.DuckDBPyConnection]:

@@ -36,7 +36,15 @@ from store import edits
 from store.address import Address, version, write_private
 from store.local import start_export
 from store.parameters import parse_time
-from store.protocol import Command, RefusedError, StoreBusyError, StoreError, UnknownQueryError
+from store.protocol import (
+    NOTES_HEADER,
+    Command,
+    ExportRequest,
+    RefusedError,
+    StoreBusyError,
+    StoreError,
+    UnknownQueryError,
+)
 from store.reads import Reader
 from store.snapshot import live
 from store.writer import Writer
@@ -221,21 +229,13 @@ def _application(
         if not allowed(request):
             return _refused()
         try:
-            span = {
-                name: parse_time(request.query_params[name], name) if name in request.query_params else None
-                for name in ("from", "to")
-            }
-            chunks = await run_in_threadpool(
-                start_export,
-                reader,
-                request.path_params["table"],
-                span["from"],
-                span["to"],
-                request.query_params.get("engine"),
-            )
+            wanted = _export_request(request.path_params["table"], request.query_params)
+            begun = await run_in_threadpool(start_export, reader, wanted)
         except StoreError as error:
             return _failed(error)
-        return StreamingResponse(chunks, media_type="text/csv; charset=utf-8")
+        return StreamingResponse(
+            begun, media_type="text/csv; charset=utf-8", headers={NOTES_HEADER: json.dumps(begun.notes)}
+        )
 
     async def snapshot(request: Request) -> Response:
         if not allowed(request):
@@ -255,6 +255,16 @@ def _application(
             Route("/export/{table}.csv", export),
             Route("/snapshot", snapshot),
         ]
+    )
+
+
+def _export_request(table: str, given: Mapping[str, str]) -> ExportRequest:
+    span = {name: parse_time(given[name], name) if name in given else None for name in ("from", "to")}
+    points = given.get("points")
+    if points is not None and not points.isdecimal():
+        raise UnknownQueryError(f"points must be a whole number, not {points!r}")
+    return ExportRequest(
+        table, span["from"], span["to"], given.get("engine"), given.get("run"), int(points) if points else None
     )
 
 

@@ -37,6 +37,8 @@ T = TypeVar("T")
 
 MAX_QUEUED_ROWS = 200_000
 COMMIT_INTERVAL_SECONDS = 1.0
+RATE_COMMITS = 60  # over how many commits the rate of rows is told
+RATE_AT_LEAST_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,16 @@ class WriterStatistics:
     last_commit_seconds: float | None  # how long the last commit took
     newest_ts: datetime | None  # newest time of any committed row
     wal_bytes: int
+
+
+def kept_for(rows_per_second: float | None, waiting_rows: int = 0) -> str:
+    """For how long rows are kept in memory while the disk takes none, in words; None: the rate is not known."""
+    left = max(0, MAX_QUEUED_ROWS - waiting_rows)
+    if not rows_per_second:
+        return f"for the next {left:,} rows"
+    seconds = left / rows_per_second
+    time_left = f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+    return f"for about {time_left} ({left:,} rows at {rows_per_second:,.0f} a second)"
 
 
 class Writer:
@@ -70,6 +82,7 @@ class Writer:
         self._queue: deque[Row] = deque()
         self._edits: deque[tuple[Callable[[duckdb.DuckDBPyConnection], Any], Future[Any]]] = deque()
         self._in_flight = 0
+        self._arrivals: deque[tuple[float, int]] = deque(maxlen=RATE_COMMITS)  # monotonic seconds, rows queued so far
         self._accepted = 0  # rows ever queued; with `_settled` it tells flush() when its rows are through
         self._settled = 0  # rows committed, dropped or rejected
         self._hurry = False
@@ -213,6 +226,7 @@ class Writer:
                 while not (self._stopping or self._hurry) and (left := due - time.monotonic()) > 0:
                     self._wake.wait(left)
                 stopping, self._hurry = self._stopping, False
+                self._arrivals.append((time.monotonic(), self._accepted))
                 retrying = self._problem is not None
                 edits = list(self._edits)
             committed = self._commit_queue()
@@ -306,9 +320,9 @@ class Writer:
             self._in_flight = 0
             self._trim()
             self._problem = (
-                f"Rows cannot be written to {self.path}: {error}. {len(self._queue)} rows wait in memory and are tried "
-                f"again every second; from {MAX_QUEUED_ROWS} on the oldest are dropped. Free some disk space, or check "
-                "that the folder can be written."
+                f"Rows cannot be written to {self.path}: {error}. {len(self._queue):,} rows wait in memory and are "
+                f"tried again every second. Sampling goes on {kept_for(self._rate(), len(self._queue))}, then the "
+                "oldest are dropped and counted. Free some disk space, or check that the folder can be written."
             )
             self._wake.notify_all()
         if first:
@@ -327,6 +341,11 @@ class Writer:
             except StoreError as error:
                 self._problem = f"{error} It is tried again every second; {len(self._queue)} rows wait in memory."
                 _LOG.exception("store_reopen_failed", path=str(self.path))
+
+    def _rate(self) -> float | None:
+        """Rows a second that were queued lately; None when that is not known yet. The caller holds the lock."""
+        (began, before), (ended, after) = self._arrivals[0], self._arrivals[-1]
+        return (after - before) / (ended - began) if ended - began >= RATE_AT_LEAST_SECONDS else None
 
     def _trim(self) -> None:
         """Drop the oldest rows beyond the bound. The caller holds the lock."""
