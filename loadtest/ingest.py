@@ -73,7 +73,7 @@ class Run:
         self._stage_epoch: Epoch | None = None
         self._span: tuple[datetime, datetime] | None = None  # of the requests of the stage that have been told
         self._progress: Progress | None = None
-        self._failed = False  # whether a judgement of that severity was told
+        self._against: set[tuple[int | None, str]] = set()  # stage and code of judgements of severity failed
         self.end_told: RunEnded | None = None
         self.lines_not_understood = 0
 
@@ -123,8 +123,11 @@ class Run:
             self.end_told = record
 
     def judge(self, judgement: LoadtestJudgement) -> None:
-        """Store what was found against or for the run."""
-        self._failed = self._failed or judgement.severity == "failed"
+        """Store what was found against or for the run; once, where its worker and the collector both saw it."""
+        if (judgement.stage_id, judgement.code) in self._against:
+            return
+        if judgement.severity == "failed":
+            self._against.add((judgement.stage_id, judgement.code))
         self._sink.put([judgement])
 
     def end(self, state: str, detail: str | None, *, judged: bool) -> None:
@@ -134,7 +137,7 @@ class Run:
         self._ended = told.ts if told else datetime.now(UTC)
         began = self._began is not None
         self.state, self.detail, self.waits_for, self._progress = state, detail, None, None
-        trusted = False if self._failed else (True if judged and began else None)
+        trusted = False if self._against else (True if judged and began else None)
         self._sink.put([self._row(trusted)])
         if began:
             words = {"finished": "has finished", "stopped": "was stopped", "failed": "failed"}
