@@ -1,8 +1,8 @@
 """
 A worker of a load test that follows a script instead of sending requests.
 
-`python -m tests.support.scripted_worker NAME`; NAME is one of those in `main`. It speaks as the real one does (`loadtest.records`), so that a manager can be tested on workers that crash, hang or
-talk nonsense.
+`python -m tests.support.scripted_worker NAME`; NAME is one of those in `main`. It speaks as the real one does
+(`loadtest.records`), so that a manager can be tested on workers that crash, hang or talk nonsense.
 """
 
 from __future__ import annotations
