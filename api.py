@@ -9,6 +9,7 @@ store knows or does not.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -22,10 +23,18 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import BaseRoute, Route
 
 import access
-from store.protocol import StoreBusyError, StoreError, StoreUnavailableError, UnknownQueryError
+from store.protocol import (
+    NOTES_HEADER,
+    ExportRequest,
+    StoreBusyError,
+    StoreError,
+    StoreUnavailableError,
+    UnknownQueryError,
+)
 from views import data, exposition
 
 STALE_SECONDS = 30.0
+_EXPORT_PARAMETERS = {"from", "to", "engine", "run", "points"}
 _TABLE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
@@ -83,23 +92,29 @@ async def metrics(request: Request) -> Response:
 
 
 async def export(request: Request) -> Response:
-    """A table as CSV, streamed: `from` and `to` are ISO 8601 times, `engine` an engine_id or label."""
+    """
+    A table, or the series of a chart, as CSV, streamed.
+
+    `from` and `to` are ISO 8601 times, `engine` an engine_id or label, `run` the run_id of a load test, `points` how
+    many rows each line of a series may have. Archived rows that could not be read are told in a header.
+    """
     if not _may_read(request):
         return _refused()
     table = request.path_params["table"]
-    unknown = set(request.query_params) - {"from", "to", "engine"}
+    unknown = set(request.query_params) - _EXPORT_PARAMETERS
     if unknown:
-        return PlainTextResponse(f"Unknown parameter {', '.join(sorted(unknown))}: use from, to, engine.\n", 400)
+        told = f"Unknown parameter {', '.join(sorted(unknown))}: use from, to, engine, run, points.\n"
+        return PlainTextResponse(told, 400)
     if not _TABLE.fullmatch(table):
         return PlainTextResponse("No such table. Table names look like engine_sample.\n", 404)
     try:
-        start, end = (_moment(request, name) for name in ("from", "to"))
+        wanted = _wanted(request, table)
     except ValueError as error:
         return PlainTextResponse(f"{error}\n", 400)
-    if start is not None and end is not None and end <= start:
+    if wanted.start is not None and wanted.end is not None and wanted.end <= wanted.start:
         return PlainTextResponse("to must be after from.\n", 400)
     try:
-        chunks = await asyncio.to_thread(_opened, table, start, end, request.query_params.get("engine"))
+        notes, chunks = await asyncio.to_thread(_opened, wanted)
     except UnknownQueryError as error:
         return PlainTextResponse(f"{error}\n", 404)
     except (StoreBusyError, StoreUnavailableError) as error:
@@ -109,15 +124,29 @@ async def export(request: Request) -> Response:
     return StreamingResponse(
         iterate_in_threadpool(chunks),
         media_type="text/csv; charset=utf-8",
-        headers={"content-disposition": f'attachment; filename="engine-room_{table}.csv"'},
+        headers={
+            "content-disposition": f'attachment; filename="engine-room_{table}.csv"',
+            **({NOTES_HEADER: json.dumps(notes)} if notes else {}),
+        },
     )
 
 
-def _opened(table: str, start: datetime | None, end: datetime | None, engine: str | None) -> Iterator[bytes]:
+def _wanted(request: Request, table: str) -> ExportRequest:
+    start, end = (_moment(request, name) for name in ("from", "to"))
+    given = request.query_params
+    points = given.get("points")
+    if points is not None and not points.isdecimal():
+        raise ValueError(f"points={points} is not a whole number.")
+    return ExportRequest(table, start, end, given.get("engine"), given.get("run"), int(points) if points else None)
+
+
+def _opened(wanted: ExportRequest) -> tuple[tuple[str, ...], Iterator[bytes]]:
     """The export with its first chunk read, so that a refusal becomes a status code and not half a file."""
-    chunks = iter(data.client().export_csv(table, start, end, engine))
-    first = next(chunks, b"")
-    return chain((first,), chunks)
+    begun = data.client().export_csv(
+        wanted.table, wanted.start, wanted.end, wanted.engine, run=wanted.run, points=wanted.points
+    )
+    first = next(begun, b"")
+    return begun.notes, chain((first,), begun)
 
 
 def _moment(request: Request, name: str) -> datetime | None:

@@ -8,7 +8,7 @@ import streamlit as st
 
 from store.model import EngineState
 from store.protocol import StoreError
-from views import data, empty, formatting, states, tables
+from views import data, disk, empty, formatting, states, tables
 
 REFRESHES = {"off": 0, "5s": 5, "15s": 15}  # words of the URL, seconds
 PERIODS = {"1h": 1, "24h": 24, "7d": 168}  # words of the URL, hours
@@ -33,6 +33,8 @@ def draw() -> None:
         sources = data.records("sources")
         quantities = data.records("quantities")
         overview = data.records("overview", at=None)
+        (room,) = data.records("disk")
+        sizes = data.records("disk_tables")
         events = data.records(
             "events", start=now - timedelta(hours=PERIODS[period or "24h"]), end=now + timedelta(seconds=1), limit=500
         )
@@ -46,6 +48,7 @@ def draw() -> None:
         look = states.look(row["state"])
         show = st.error if look.tone == "bad" else st.info
         show(f"**{row.get('label') or row['source_id']}: {look.word}.** {row['detail']}")
+    disk.warn(room)
     if sources:
         st.dataframe(
             tables.source_frame(sources, now),
@@ -64,6 +67,9 @@ def draw() -> None:
         )
     else:
         st.info("No source has been sampled yet. The first samples arrive a few seconds after the collector starts.")
+
+    st.subheader("Room on the disk", anchor=False)
+    disk.draw(room, sizes)
 
     st.subheader("Quantities that are not there", anchor=False)
     missing = tables.missing_quantities(quantities, labels)
