@@ -22,6 +22,7 @@ DEVICE_DASHES = {"solid": [1, 0], "dashed": [7, 3], "dotted": [2, 2], "dash-dott
 HOST_KEY = "h"  # the host among the devices of the data set "parts"
 REST_OPACITY = {"other": 0.65, "driver": 0.3}
 CROSSHAIR = "hover"
+TIME_TITLE = "time (UTC)"
 Shape = Literal["lines", "strokes", "parts", "devices", "heat", "total"]
 
 
@@ -52,18 +53,28 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What all panels of a stack share. `spread`: the crosshair tells the lowest and highest value of a step too."""
+    """
+    What all panels of a stack share. `spread`: the crosshair tells the lowest and highest value of a step too;
+    `elapsed`: times count from the beginning of each line, not from 1970.
+    """
 
     devices: tuple[tuple[str, str], ...]  # (device key, name)
     grid_seconds: float
     spread: bool = False
     label_expression: str | None = None  # of the time axis; None: time of day with seconds
     gaps: bool = False  # whether the data set "gaps" is drawn over each panel
+    elapsed: bool = False
 
 
 def tooltip_text(column: str, unit: str) -> str:
     """A Vega expression: the value of a column with its unit."""
     return f"format(datum['{column}'], ',.4~r') + ' {unit}'"
+
+
+def elapsed_text(milliseconds: str) -> str:
+    """A Vega expression: elapsed time as days, hours, minutes and seconds."""
+    days = f"floor(({milliseconds}) / 86400000)"
+    return f"({days} ? {days} + ' d ' : '') + utcFormat({milliseconds}, '%H:%M:%S')"
 
 
 def time_axis(scene: Scene, *, last: bool) -> alt.Axis:
@@ -72,7 +83,7 @@ def time_axis(scene: Scene, *, last: bool) -> alt.Axis:
         {"format": "%H:%M:%S"} if scene.label_expression is None else {"labelExpr": scene.label_expression}
     )
     return alt.Axis(
-        title="time (UTC)" if last else None,
+        title=("elapsed time" if scene.elapsed else "time (UTC)") if last else None,
         labels=last,
         ticks=last,
         labelOverlap=True,
@@ -82,15 +93,20 @@ def time_axis(scene: Scene, *, last: bool) -> alt.Axis:
     )
 
 
-def x_time(field: str = "ts") -> alt.X:
-    """The time of a row, on the UTC scale that the stack shares."""
-    return alt.X(f"{field}:T", title=None, scale=alt.Scale(type="utc"))
+def x_time(field: str = "ts", *, last: bool = False) -> alt.X:
+    """
+    The time of a row, on the UTC scale that the stack shares; `last`: in the panel that carries the axis' title.
+
+    Every layer of that panel names the title: one without would take it from the others.
+    """
+    return alt.X(f"{field}:T", title=TIME_TITLE if last else None, scale=alt.Scale(type="utc"))
 
 
-def window_ends(axis: alt.Axis, y: alt.YDatum | alt.YValue) -> alt.Chart:
-    """Invisible points at both ends of the time axis."""
+def window_ends(scene: Scene, y: alt.YDatum, *, last: bool) -> alt.Chart:
+    """Invisible points at both ends of the time axis, which they bring along."""
     ends = alt.Chart(alt.NamedData("window")).mark_point(opacity=0, size=1)
-    shown: alt.Chart = ends.encode(x=alt.X("ts:T", scale=alt.Scale(type="utc", nice=False), axis=axis), y=y)
+    scale = alt.Scale(type="utc", nice=False)
+    shown: alt.Chart = ends.encode(x=alt.X("ts:T", scale=scale, axis=time_axis(scene, last=last)), y=y)
     return shown
 
 
@@ -103,16 +119,18 @@ def panel_chart(
         data = data.transform_filter(f"datum.d === '{panel.device}'")
     if panel.quantity is not None:
         data = data.transform_filter(f"datum.q === '{panel.quantity}'")
-    x = x_time()
+    x = x_time(last=last)
     if panel.shape == "heat":
         # At the place of a device: a heat map has no scale of values.
-        window = window_ends(time_axis(scene, last=last), alt.YDatum(scene.devices[0][0], title=None))
+        window = window_ends(scene, alt.YDatum(scene.devices[0][0], title=None), last=last)
         height = HEAT_ROW_HEIGHT * len(scene.devices)
     else:
         # At 1 so that a line of zeros lies at the bottom.
-        window = window_ends(time_axis(scene, last=last), alt.YDatum(1, title=panel.unit))
+        window = window_ends(scene, alt.YDatum(1, title=panel.unit), last=last)
     drawn = panel_marks(panel, engines, scene, data, x)
-    marks = alt.layer(window, *drawn, crosshair(panel, engines, scene, data), *_overlays(x, scene, arrow=first))
+    marks = alt.layer(
+        window, *drawn, crosshair(panel, engines, scene, data, last=last), *_overlays(x, scene, arrow=first)
+    )
     return marks.properties(height=height + 8 * (panel.shape == "parts"), title=panel.title)
 
 
@@ -230,7 +248,7 @@ def at_step(data: alt.Chart, grid_seconds: float) -> alt.Chart:
     return shown
 
 
-def crosshair(panel: Panel, engines: tuple[Series, ...], scene: Scene, data: alt.Chart) -> alt.Chart:
+def crosshair(panel: Panel, engines: tuple[Series, ...], scene: Scene, data: alt.Chart, *, last: bool) -> alt.Chart:
     """A rule at each step of the time axis; it shows at the pointer, in all panels at once, with every value there."""
     series, columns, keys = _readouts(panel, engines, scene)
     rows = at_step(data, scene.grid_seconds)
@@ -252,12 +270,14 @@ def crosshair(panel: Panel, engines: tuple[Series, ...], scene: Scene, data: alt
             text += _spread_text(value, exact=panel.quantity is not None)
         texts[f"t{n}"] = f"isValid(datum['{value}']) ? {text} : {missing}"
     over = f"{'over' if panel.quantity else 'mean over'} {_step(scene)}"
-    when = f"utcFormat(datum.at - {scene.grid_seconds * 500:g}, '%Y-%m-%d %H:%M:%S') + ' UTC, {over}'"
+    begin = f"datum.at - {scene.grid_seconds * 500:g}"
+    clock = elapsed_text(begin) if scene.elapsed else f"utcFormat({begin}, '%Y-%m-%d %H:%M:%S') + ' UTC'"
+    when = f"{clock} + ', {over}'"
     rows = rows.transform_calculate(when=when, **texts)
     tips = [alt.Tooltip("when:N", title="from")]
     tips += [alt.Tooltip(f"t{n}:N", title=name) for n, (_, _, name) in enumerate(keys)]
     rule = rows.mark_rule(strokeWidth=1, color=NEUTRAL).properties(name=f"at_{panel.key}")
-    shown: alt.Chart = rule.encode(x=x_time("at"), tooltip=tips, opacity=AT_POINTER)
+    shown: alt.Chart = rule.encode(x=x_time("at", last=last), tooltip=tips, opacity=AT_POINTER)
     return shown
 
 
