@@ -18,6 +18,7 @@ st.logo(str(VIEWS / "logo.svg"), size="medium")
 page = st.navigation(
     [
         st.Page("live.py", title="Live", icon=":material/monitoring:", default=True),
+        st.Page("history.py", title="History", icon=":material/history:", url_path="history"),
         st.Page("load_test.py", title="Load test", icon=":material/speed:", url_path="loadtest"),
         st.Page("memory.py", title="Memory", icon=":material/memory:", url_path="memory"),
         st.Page("sources.py", title="Sources", icon=":material/sensors:", url_path="sources"),

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from views import formatting
+from views.marks import HOST_KEY
 from views.palette import Series
 from views.urlstate import Window
 
@@ -150,11 +151,37 @@ def memory_frame(
     return both.astype({"ts": "float64", "d": "category", "s": "category", "lo": "float32", "hi": "float32"})
 
 
-def together(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The areas of several places as one data set."""
-    return pd.concat([frame.astype({"d": "object", "s": "object"}) for frame in frames], ignore_index=True).astype(
-        {"d": "category", "s": "category"}
-    )
+def part_frame(
+    on_host: pa.Table | None,
+    host_total_bytes: int | None,
+    on_devices: pa.Table | None,
+    devices: Mapping[str, str],
+    totals_bytes: Mapping[str, int | None],
+    engines: Mapping[str, Series],
+    window: Window,
+) -> pd.DataFrame | None:
+    """
+    Who holds the memory of the host and of each of `devices` (device_id -> key) as one data set; None where not asked.
+
+    The tables are answers to `host_memory_series` and `device_memory_series`, the totals what is installed.
+    """
+    made = []
+    if on_host is not None:
+        table = on_host.rename_columns({"host": "device_id"})
+        hosts = {str(name): HOST_KEY for name in pc.unique(table.column("device_id")).to_pylist()}
+        made.append(memory_frame(table, engines, hosts, dict.fromkeys(hosts, host_total_bytes), window, base="other"))
+    if on_devices is not None and devices:
+        made.append(memory_frame(on_devices, engines, devices, totals_bytes, window))
+    if not made:
+        return None
+    kinds = {"d": "category", "s": "category"}
+    return pd.concat([frame.astype(dict.fromkeys(kinds, "object")) for frame in made], ignore_index=True).astype(kinds)
+
+
+def newest(table: pa.Table, column: str) -> Any:
+    """The last known value of a column; None where it is never known."""
+    values = table.column(column).drop_null()
+    return values[-1].as_py() if len(values) else None
 
 
 def _stacked(frame: pd.DataFrame, order: Sequence[str], base: str) -> pd.DataFrame:
@@ -198,8 +225,10 @@ def csv_bytes(table: pa.Table, columns: Sequence[str], keep: Mapping[str, frozen
     frame = table.select(list(columns)).to_pandas()
     for column, wanted in keep.items():
         frame = frame[frame[column].isin(wanted)]
-    stamps = pd.to_datetime(frame["ts"], utc=True)
-    frame = frame.assign(ts=[_iso(stamp) for stamp in stamps])
+    times = [field.name for field in table.schema if field.name in frame and pa.types.is_timestamp(field.type)]
+    for column in times:
+        stamps = pd.to_datetime(frame[column], utc=True)
+        frame[column] = [_iso(stamp) if known else None for stamp, known in zip(stamps, stamps.notna(), strict=True)]
     text: str = frame.rename(columns={"ts": "time_utc"}).to_csv(index=False)
     return text.encode()
 

@@ -17,16 +17,10 @@ from views.marks import Panel, Scene, Stroke
 from views.palette import NEUTRAL, Series, key_of
 
 BRUSH = "zoom"
-# Groups of charts in the order of the stack, as the query string names them.
-GROUPS = {
-    "throughput": "Throughput",
-    "requests": "Requests",
-    "kv": "KV cache",
-    "latency": "Latency",
-    "gpu-memory": "GPU memory",
-    "gpu-load": "GPU load",
-    "host": "Host",
-}
+# Groups of charts in the order of the stack, as the query string names them too.
+THROUGHPUT, REQUESTS, KV, LATENCY = "Throughput", "Requests", "KV cache", "Latency"
+GPU_MEMORY, GPU_LOAD, HOST = "GPU memory", "GPU load", "Host"
+GROUPS = (THROUGHPUT, REQUESTS, KV, LATENCY, GPU_MEMORY, GPU_LOAD, HOST)
 # Latency quantities in the order of the stack: title, unit and how many of the unit are a second.
 LATENCIES = {
     "ttft_seconds": ("TTFT", "s", 1.0),
@@ -57,19 +51,19 @@ def panels_of(
 ) -> tuple[Panel, ...]:
     """The charts of the stack below the states. `quantities` are the latencies that have data."""
     made: list[Panel] = []
-    if engines and "throughput" in groups:
+    if engines and THROUGHPUT in groups:
         made += charts.ENGINE_PANELS[:2]
-    if engines and "requests" in groups:
+    if engines and REQUESTS in groups:
         made += charts.ENGINE_PANELS[2:]
-    if engines and "kv" in groups:
+    if engines and KV in groups:
         made.append(Panel("kv", "KV cache in use", "%", "lines", "engine", "kv"))
-    if engines and "latency" in groups and percentiles:
+    if engines and LATENCY in groups and percentiles:
         made += [_latency_panel(quantity, percentiles) for quantity in LATENCIES if quantity in quantities]
-    if devices and "gpu-memory" in groups:
+    if devices and GPU_MEMORY in groups:
         made += charts.memory_panels(devices)
-    if devices and "gpu-load" in groups:
+    if devices and GPU_LOAD in groups:
         made += _load_panels(devices)
-    if "host" in groups:
+    if HOST in groups:
         made += charts.HOST_PANELS
     return tuple(made)
 
@@ -142,12 +136,12 @@ def _states_panel(rows: tuple[tuple[str, str], ...], scene: Scene, *, last: bool
     """
     order = [key for key, _ in rows]
     y = alt.Y("row:N", title=None, axis=None, scale=alt.Scale(domain=order))
-    x = marks.x_time()
+    x = marks.x_time(scene, last=last)
     places = [int(key[1:]) for key in order if key != HOST_ROW]
     color = alt.Color(
         "row:N", scale=alt.Scale(domain=[key_of(n) for n in range(max(places, default=-1) + 1)]), legend=None
     )
-    window = marks.window_ends(marks.time_axis(scene, last=last), alt.YDatum(order[0], title=None))
+    window = marks.window_ends(scene, alt.YDatum(order[0], title=None, axis=None), last=last)
     states = alt.Chart(alt.NamedData("states"))
     tips = [
         alt.Tooltip("name:N", title="who"),
@@ -158,7 +152,7 @@ def _states_panel(rows: tuple[tuple[str, str], ...], scene: Scene, *, last: bool
     bars = [
         states.transform_filter(f"datum.tone === '{tone}'")
         .mark_rect(height={"band": band}, opacity=opacity)
-        .encode(x=x, x2="te:T", y=y, color=color)
+        .encode(x=x, x2="te:T", y=y, color=alt.condition(f"datum.row === '{HOST_ROW}'", alt.value(NEUTRAL), color))
         for tone, band, opacity in (("good", 0.8, 0.4), ("work", 0.4, 0.55))
     ]
     silent = (
@@ -167,7 +161,9 @@ def _states_panel(rows: tuple[tuple[str, str], ...], scene: Scene, *, last: bool
         .encode(x=x, x2="te:T", y=y)
     )
     step = marks.at_step(states, scene.grid_seconds)
-    rule = step.mark_rule(strokeWidth=1, color=NEUTRAL).encode(x=marks.x_time("at"), opacity=marks.AT_POINTER)
+    rule = step.mark_rule(strokeWidth=1, color=NEUTRAL).encode(
+        x=marks.x_time(scene, "at", last=last), opacity=marks.AT_POINTER
+    )
     names = (
         alt.Chart(alt.NamedData("rows"))
         .mark_text(align="left", baseline="middle", dx=4, fontSize=11)

@@ -40,8 +40,12 @@ def latency_frame(table: pa.Table, engines: Mapping[str, Series], percentiles: S
     return pd.DataFrame(frame).dropna(subset=["s"]).reset_index(drop=True)
 
 
-def state_frame(segments: Sequence[Segment], rows: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
-    """One row a segment. `rows` gives for an engine_id the row of the chart and the engine's name."""
+def state_frame(segments: Sequence[Segment], rows: Mapping[str, tuple[str, str]], window: Window) -> pd.DataFrame:
+    """
+    One row a segment. `rows` gives for an engine_id the row of the chart and the engine's name.
+
+    Each tone has a row, if only one without length: Vega warns of marks without any.
+    """
     made = [
         (
             frames.milliseconds(segment.start),
@@ -55,6 +59,8 @@ def state_frame(segments: Sequence[Segment], rows: Mapping[str, tuple[str, str]]
         for segment in segments
         if segment.engine_id in rows
     ]
+    start, row = frames.milliseconds(window.start), next(iter(rows.values()))[0]
+    made += [(start, start, row, "", tone, "", "", "") for tone in ("good", "work", "off")]
     return pd.DataFrame(made, columns=["ts", "te", "row", "name", "tone", "what", "when", "why"])
 
 

@@ -22,7 +22,6 @@ DEVICE_DASHES = {"solid": [1, 0], "dashed": [7, 3], "dotted": [2, 2], "dash-dott
 HOST_KEY = "h"  # the host among the devices of the data set "parts"
 REST_OPACITY = {"other": 0.65, "driver": 0.3}
 CROSSHAIR = "hover"
-TIME_TITLE = "time (UTC)"
 Shape = Literal["lines", "strokes", "parts", "devices", "heat", "total"]
 
 
@@ -65,6 +64,11 @@ class Scene:
     gaps: bool = False  # whether the data set "gaps" is drawn over each panel
     elapsed: bool = False
 
+    @property
+    def time_title(self) -> str:
+        """What the time axis says of itself."""
+        return "elapsed time" if self.elapsed else "time (UTC)"
+
 
 def tooltip_text(column: str, unit: str) -> str:
     """A Vega expression: the value of a column with its unit."""
@@ -83,7 +87,7 @@ def time_axis(scene: Scene, *, last: bool) -> alt.Axis:
         {"format": "%H:%M:%S"} if scene.label_expression is None else {"labelExpr": scene.label_expression}
     )
     return alt.Axis(
-        title=("elapsed time" if scene.elapsed else "time (UTC)") if last else None,
+        title=scene.time_title if last else None,
         labels=last,
         ticks=last,
         labelOverlap=True,
@@ -93,13 +97,13 @@ def time_axis(scene: Scene, *, last: bool) -> alt.Axis:
     )
 
 
-def x_time(field: str = "ts", *, last: bool = False) -> alt.X:
+def x_time(scene: Scene, field: str = "ts", *, last: bool) -> alt.X:
     """
     The time of a row, on the UTC scale that the stack shares; `last`: in the panel that carries the axis' title.
 
     Every layer of that panel names the title: one without would take it from the others.
     """
-    return alt.X(f"{field}:T", title=TIME_TITLE if last else None, scale=alt.Scale(type="utc"))
+    return alt.X(f"{field}:T", title=scene.time_title if last else None, scale=alt.Scale(type="utc"))
 
 
 def window_ends(scene: Scene, y: alt.YDatum, *, last: bool) -> alt.Chart:
@@ -119,7 +123,7 @@ def panel_chart(
         data = data.transform_filter(f"datum.d === '{panel.device}'")
     if panel.quantity is not None:
         data = data.transform_filter(f"datum.q === '{panel.quantity}'")
-    x = x_time(last=last)
+    x = x_time(scene, last=last)
     if panel.shape == "heat":
         # At the place of a device: a heat map has no scale of values.
         window = window_ends(scene, alt.YDatum(scene.devices[0][0], title=None), last=last)
@@ -277,7 +281,7 @@ def crosshair(panel: Panel, engines: tuple[Series, ...], scene: Scene, data: alt
     tips = [alt.Tooltip("when:N", title="from")]
     tips += [alt.Tooltip(f"t{n}:N", title=name) for n, (_, _, name) in enumerate(keys)]
     rule = rows.mark_rule(strokeWidth=1, color=NEUTRAL).properties(name=f"at_{panel.key}")
-    shown: alt.Chart = rule.encode(x=x_time("at", last=last), tooltip=tips, opacity=AT_POINTER)
+    shown: alt.Chart = rule.encode(x=x_time(scene, "at", last=last), tooltip=tips, opacity=AT_POINTER)
     return shown
 
 

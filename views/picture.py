@@ -18,7 +18,7 @@ import streamlit as st
 
 import settings
 from store.model import SourceState
-from views import cards, charts, data, formatting, frames, marks, palette, states
+from views import cards, charts, data, formatting, frames, legend, palette, states
 from views.data import LiveData
 from views.palette import Series
 from views.urlstate import Window
@@ -83,8 +83,12 @@ def compose(found: LiveData, every: Mapping[str, Series], chosen: Sequence[str])
         old_cards=_cards(old, every, found),
         old_count=len(old),
         notice=_notice(found),
-        legend=_legend(
-            [series for key, series in every.items() if key in {*lines, *holders, *residents}], found.devices
+        legend=legend.html(
+            [series for key, series in every.items() if key in {*lines, *holders, *residents}],
+            [
+                f"GPU {row['index']}: {escape(str(row['name']))}, {formatting.size(row.get('memory_total_bytes'))}"
+                for row in found.devices
+            ],
         ),
         spec=charts.live_spec(shown, tuple(holders.values()), devices, grid, tuple(residents.values())),
         datasets=_datasets(found, lines, every),
@@ -126,29 +130,18 @@ def _datasets(found: LiveData, lines: Mapping[str, Series], every: Mapping[str, 
         "host": frames.host_frame(found.host_series),
         "events": frames.event_frame(found.events, window),
     }
-    newest = [total for total in found.host_series.column("memory_total_bytes").to_pylist() if total is not None][-1:]
-    on_host = found.host_memory_series.rename_columns({"host": "device_id"})
-    hosts = {str(name): marks.HOST_KEY for name in pc.unique(on_host.column("device_id")).to_pylist()}
-    totals: dict[str, int | None] = dict.fromkeys(hosts, newest[0] if newest else None)
-    parts = [frames.memory_frame(on_host, every, hosts, totals, window, base="other")]
-    if found.devices:
-        devices = {str(row["device_id"]): f"d{place}" for place, row in enumerate(found.devices)}
-        totals = {str(row["device_id"]): row.get("memory_total_bytes") for row in found.devices}
+    devices = {str(row["device_id"]): f"d{place}" for place, row in enumerate(found.devices)}
+    if devices:
         made["device"] = frames.device_frame(found.device_series, devices)
-        parts.append(frames.memory_frame(found.device_memory_series, every, devices, totals, window))
-    made["parts"] = frames.together(parts)
+    parts = frames.part_frame(
+        found.host_memory_series,
+        frames.newest(found.host_series, "memory_total_bytes"),
+        found.device_memory_series,
+        devices,
+        {str(row["device_id"]): row.get("memory_total_bytes") for row in found.devices},
+        every,
+        window,
+    )
+    if parts is not None:
+        made["parts"] = parts
     return {name: pa.Table.from_pandas(frame, preserve_index=False) for name, frame in made.items()}
-
-
-def _legend(engines: Sequence[Series], devices: data.Records) -> str:
-    """What the lines and areas are, above the charts."""
-    entries = [f"<span>{palette.swatch(series)}{escape(series.label)}</span>" for series in engines]
-    for key, name in (("other", "other processes"), ("driver", "driver and unattributed"))[: 2 if devices else 1]:
-        box = f'<i class="er-box" style="opacity:{marks.REST_OPACITY[key]}"></i>'
-        entries.append(f"<span>{box}{name}</span>")
-    entries.append(f"<span>{palette.limit_swatch()}installed memory</span>")
-    entries += [
-        f"<span>GPU {row['index']}: {escape(str(row['name']))}, {formatting.size(row.get('memory_total_bytes'))}</span>"
-        for row in devices
-    ]
-    return f'<div class="er-legend">{"".join(entries)}</div>'

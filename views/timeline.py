@@ -15,10 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from store.model import SourceState
 from views import formatting, states
 from views.urlstate import Window
 
 COLLECTOR_EVENTS = ("collector_stopped", "collector_started", "store_gap")
+HOST = "(host)"  # in the place of an engine_id
 Events = Sequence[Mapping[str, Any]]
 
 
@@ -31,6 +33,11 @@ class Segment:
     end: datetime
     state: str | None
     why: str
+
+    @property
+    def serves(self) -> bool:
+        """Whether the engine answered with its figures all the time."""
+        return self.state is not None and states.look(self.state).tone == "good"
 
     @property
     def span(self) -> str:
@@ -100,6 +107,20 @@ def _silence(start: datetime, end: datetime, events: Events, step: timedelta, *,
     return Segment(None, start, end, None, f"{why} {told}".strip())
 
 
+def of_host(silences: Sequence[Segment], window: Window) -> list[Segment]:
+    """The segments of the host itself: sampled, but for the silences."""
+    found: list[Segment] = []
+    at = window.start
+    for silence in silences:
+        if silence.start > at:
+            found.append(Segment(HOST, at, silence.start, SourceState.OK, "Sampled as planned."))
+        found.append(Segment(HOST, silence.start, silence.end, None, silence.why))
+        at = silence.end
+    if at < window.end:
+        found.append(Segment(HOST, at, window.end, SourceState.OK, "Sampled as planned."))
+    return found
+
+
 def of_engine(
     engine_id: str, engine_series: pa.Table, window: Window, events: Events, silences: Sequence[Segment]
 ) -> list[Segment]:
@@ -129,7 +150,7 @@ def of_engine(
 
 def _why(state: str, start: datetime, end: datetime, told: Events, step: timedelta) -> str:
     if states.look(state).tone == "good":
-        return ""
+        return "It answered with its figures."
     about = [event for event in told if event["kind"] == state and start - 2 * step <= event["ts"] <= end]
     return str(about[-1]["text"]) if about else states.look(state).meaning
 

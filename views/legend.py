@@ -1,0 +1,21 @@
+"""What the lines and areas of a stack of charts are, above it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from views import marks, palette
+from views.palette import Series
+
+
+def html(engines: Sequence[Series], devices: Sequence[str], *, memory: bool = True) -> str:
+    """Engines by colour and dash, with `memory` the parts that belong to none; `devices` are entries as HTML."""
+    entries = [f"<span>{palette.swatch(series)}{escape(series.label)}</span>" for series in engines]
+    if memory:
+        for key, name in (("other", "other processes"), ("driver", "driver and unattributed"))[: 2 if devices else 1]:
+            box = f'<i class="er-box" style="opacity:{marks.REST_OPACITY[key]}"></i>'
+            entries.append(f"<span>{box}{name}</span>")
+        entries.append(f"<span>{palette.limit_swatch()}installed memory</span>")
+    entries += [f"<span>{device}</span>" for device in devices]
+    return f'<div class="er-legend">{"".join(entries)}</div>'
