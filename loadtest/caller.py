@@ -69,6 +69,13 @@ class Caller:
             self.dialect, meaning = left
             note(f"{self.endpoint.name}: {meaning}")
 
+    def correct_tokens(self, read: int, asked: int, requests: int) -> None:
+        """Adjust tokens a word so that prompts of `asked` tokens in sum would not have come out as `read`."""
+        words = (asked - self.tokens.fixed * requests) / self.tokens.per_word
+        own = read - self.tokens.fixed * requests
+        if requests and words > 0 and own > 0:
+            self.tokens = TokenModel(self.tokens.fixed, own / words)
+
     async def first_model(self) -> str | None:
         """The model that the server lists first; None where it lists none."""
         exchange = await self._connected(self._models)

@@ -10,7 +10,7 @@ from loadtest import answer as answers
 from loadtest.answer import Answer
 from loadtest.connection import Exchange
 from loadtest.prompts import Prompt
-from loadtest.timing import RequestTiming
+from loadtest.timing import RequestTiming, Status
 
 _PIECES_AT_ONCE = 100
 
@@ -26,10 +26,14 @@ def read_at_once(exchange: Exchange, prompt: Prompt) -> RequestTiming:
 class Reading:
     """Turns what came back into a timing, in steps between which other work may be done."""
 
-    def __init__(self, exchange: Exchange, *, cancelled: bool = False) -> None:
+    def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
         self.answer = Answer()
-        self._cancelled = cancelled
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the client itself ended the request, for no fault of it."""
+        return not self.exchange.done and self.exchange.error is None
 
     def steps(self) -> Iterator[None]:
         """Read the answer; pauses every hundred pieces."""
@@ -50,19 +54,19 @@ class Reading:
     def timing(self, number: int, prompt: Prompt, scheduled_at: float | None, origin: float) -> RequestTiming:
         """What came out, on a clock that began at `origin`."""
         exchange, answer, counts = self.exchange, self.answer, self.answer.counts
-        error = None if self._cancelled else self._error(prompt)
+        error = None if self.cancelled else self._error(prompt)
         chunk_at = answer.chunk_at
 
         def since(at: float | None) -> float | None:
             return None if at is None else at - origin
 
-        output = counts.output_tokens
-        source = counts.source
-        if output is None and chunk_at:
+        status: Status = "cancelled" if self.cancelled else "error" if error else "ok"
+        output, source = counts.output_tokens, counts.source
+        if output is None and status == "ok":
             output, source = len(chunk_at), "chunks"
         return RequestTiming(
             request=number,
-            status="cancelled" if self._cancelled else "error" if error else "ok",
+            status=status,
             error=error,
             finish_reason=answer.finish_reason,
             http_status=exchange.status,

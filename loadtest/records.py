@@ -58,7 +58,7 @@ class Progress:
     planned: int | None
     failed: int
     in_flight: int
-    output_tokens_per_second: float | None  # over the last seconds; None: no request told its tokens yet
+    output_tokens_per_second: float | None  # of the requests done in this stage; None: none is yet
     seconds_left: float | None  # of the run, estimated from what its stages took; None: no basis yet
 
 

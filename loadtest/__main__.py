@@ -1,0 +1,4 @@
+"""Temporary."""
+import sys
+from loadtest import worker
+sys.exit(worker.main())
