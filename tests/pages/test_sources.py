@@ -45,10 +45,30 @@ def test_missing_quantities_come_with_reason_and_remedy(serve):
 
 def test_events_are_newest_first(serve):
     serve("usual")
-    events = table(open_page("sources.py"), 1)
+    events = table(open_page("sources.py"), 2)
     assert events.iloc[0]["what"] == "restarted"
     assert events.iloc[0]["text"].endswith("restarted with 4 slots, was 2")
     assert list(events["time (UTC)"]) == sorted(events["time (UTC)"], reverse=True)
+
+
+def test_room_on_the_disk_is_told_with_what_happens_when_there_is_none(serve):
+    store = serve("two")
+    app = open_page("sources.py")
+    shown = {metric.label: metric.value for metric in app.metric}
+    assert shown["Archive"] == "off"
+    assert shown["Growth"] == shown["Full in"] == "not known yet"
+    assert shown["Free"].endswith("B of " + shown["Free"].split(" of ")[1])
+    (told,) = (caption.value for caption in app.caption if str(store.settings.data) in caption.value)
+    assert "sampling goes on in memory for about" in told
+    assert "the oldest rows are dropped and counted" in told
+    assert {"engine_sample", "host_sample"} <= set(table(app, 1)["table"])
+
+
+def test_a_disk_with_little_room_is_a_warning_above_the_sources(serve, monkeypatch):
+    monkeypatch.setenv("ENGINE_ROOM_STORE__LOW_FREE_BYTES", str(10**18))
+    serve("two")
+    app = open_page("sources.py")
+    assert any("The disk is nearly full" in warning.value for warning in app.warning)
 
 
 def test_no_collector_is_a_state_of_the_page(use_folder, tmp_path):

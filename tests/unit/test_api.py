@@ -162,6 +162,11 @@ def test_an_export_gives_the_rows_of_one_engine_and_range(serve, http):
         ("/export/engine_sample.csv?from=yesterday", 400, "from=yesterday"),
         ("/export/engine_sample.csv?from=2026-12-01&to=2026-11-01", 400, "after"),
         ("/export/engine_sample.csv?start=1", 400, "start"),
+        ("/export/engine_series.csv?points=many", 400, "points=many"),
+        ("/export/engine_sample.csv?points=100", 404, "points are for series"),
+        ("/export/engine_sample.csv?run=r", 404, "not of load tests"),
+        ("/export/device_series.csv?engine=vllm-8000", 404, "not about engines"),
+        ("/export/loadtest_request.csv?engine=vllm-8000", 404, "not about engines"),
     ],
 )
 def test_bad_requests_say_what_is_wrong(serve, http, url, status, says):

@@ -155,6 +155,8 @@ def test_a_full_disk_loses_nothing_until_the_bound_and_then_the_oldest(tmp_path:
     assert state == SourceState.ERROR
     assert "Free some disk space" in detail
     assert "File too large" in detail
+    # 1500 of 2000 rows wait: there is room for 500 more.
+    assert "500 rows" in detail
     assert told["full_statistics"] == [1500, 0]
     assert told["readable_meanwhile"] == 100
     # 2500 rows wait, 2000 may: the 500 oldest are dropped and counted.
