@@ -26,6 +26,7 @@ from collectors.processes import ProcessTable
 from collectors.registry import Registry
 from collectors.scheduler import Scheduler
 from collectors.scoring import MemoryScoring
+from collectors.startup import StartupWatch
 from settings import Settings
 from store import address
 from store.local import LocalStore
@@ -121,7 +122,8 @@ class Collector:
 
         running = [row["engine_id"] for row in reads.query("overview").to_pylist() if _ran(row["state"])]
         http = opened.enter_context(HttpClient(settings.collector))
-        newest = NewestRows(writer)
+        watched = StartupWatch(writer, registry.epoch_of, started, reads.query("startups").to_pylist())
+        newest = NewestRows(watched)
         scheduler = Scheduler(newest, settings.host)
         processes = ProcessTable()
         discovery = DiscoverySource(settings, ADAPTERS, registry, scheduler, http, processes, running)

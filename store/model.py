@@ -436,6 +436,22 @@ class MemoryPart:
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class Startup:
+    """How long one life of an engine took to start. Written again when its first token is seen."""
+
+    table: ClassVar[str] = "startup"
+    ts: datetime
+    host: str
+    engine_id: str
+    epoch_id: str
+    started: datetime  # start of the process where it is known, else when the collector first saw it
+    ready_seconds: float | None  # from `started` to the first sample that found it ready; None: `note` says why
+    first_token_seconds: float | None  # from `started` to the first sample that found a token; None: none yet
+    resolution_seconds: float | None  # by which the figures may be too high
+    note: str | None  # why a figure is missing
+
+
 Row = (
     Engine
     | Epoch
@@ -451,6 +467,7 @@ Row = (
     | Event
     | MemoryScore
     | MemoryPart
+    | Startup
     | LoadtestRun
     | LoadtestStage
     | LoadtestRequest
@@ -460,6 +477,6 @@ Row = (
 )
 ROW_TYPES: tuple[type[Row], ...] = (
     Engine, Epoch, EngineSample, QuantityOffer, LatencyBucket, Device, DeviceSample, HostSample,
-    ProcessMemory, DiskSample, SourceHealth, Event, MemoryScore, MemoryPart,
+    ProcessMemory, DiskSample, SourceHealth, Event, MemoryScore, MemoryPart, Startup,
     LoadtestRun, LoadtestStage, LoadtestRequest, LoadtestJudgement, LoadtestResource, Report,
 )  # fmt: skip

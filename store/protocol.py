@@ -165,6 +165,9 @@ class Store(Protocol):
 #   part: 'weights' 'kv_reserved' 'graphs' 'models' as in memory_part; 'held', what the engine's processes hold there;
 #   'rest', held less all parts; 'kv_in_use', the share of 'kv_reserved' that running requests hold. memory_bytes NULL:
 #   not known, source says why
+# startups(engine_id=None)     how long each life took to start, the newest first; NULL: not known, note says why
+#   ts host engine_id label epoch_id started ready_seconds first_token_seconds (from the start of the process)
+#   resolution_seconds (by which both may be too high) note
 # loadtest_runs(limit=200)     the columns of `LoadtestRun` (the row written last of each run), newest run first
 # loadtest_stages(run_id) loadtest_requests(run_id, stage_id=None) loadtest_judgements(run_id)
 # loadtest_resources(run_id)   the columns of their row types, in the order of the stages
@@ -207,6 +210,6 @@ class Store(Protocol):
 # loadtest_records {run_id, lines}           -> {..., stop}: NDJSON of `loadtest.records`; `stop`: somebody wants it to
 # loadtest_stop {run_id}                     -> the same as loadtest_start; what was measured until then stays valid
 # loadtest_status {run_id?}                  -> {runs: [...]} waiting, running and recently ended ones, in the order in
-#   which they were asked for: run_id name state detail waits_for began ended labels mode stage stages label level repeat
-#   planned phase done failed in_flight rate_tokens_per_second seconds_left; null: not known yet
+#   which they were asked for: run_id name state detail waits_for began ended labels mode stage stages label level
+#   repeat planned phase done failed in_flight rate_tokens_per_second seconds_left; null: not known yet
 # ---------------------------------------------------------------------------------------------

@@ -65,6 +65,7 @@ QUERIES: Mapping[str, Query] = {
     "window_summary": Query({**_RANGE, "engine_id": Accepts("text", required=True)}),
     "memory_scores": Query({**_ENGINE, "limit": Accepts("count", 1000)}),
     "memory_parts": Query({"at": Accepts("time")}, as_of_now=True),
+    "startups": Query(_ENGINE),
     "loadtest_runs": Query({"limit": Accepts("count", 200)}),
     "loadtest_stages": Query(_RUN),
     "loadtest_requests": Query({**_RUN, "stage_id": Accepts("index")}),

@@ -15,7 +15,7 @@ WITH held AS (
 held_by_others AS (
     SELECT p.device_id, p.ts, sum(p.memory_bytes) AS memory_bytes
     FROM process_memory AS p
-    SEMI JOIN held AS h ON p.device_id = h.device_id AND p.ts = h.ts AND h.method = 'nvml_process'
+    SEMI JOIN held AS h ON p.device_id = h.device_id AND p.ts = h.ts AND h.method IN ('nvml_process', 'fdinfo')
     WHERE p.ts >= $start AND p.ts <= $end AND p.engine_id IS DISTINCT FROM $engine_id AND p.device_id IS NOT NULL
     GROUP BY p.device_id, p.ts
 ),
@@ -23,7 +23,7 @@ memory AS (
     SELECT h.device_id, arg_max(h.method, h.ts) AS memory_method,
         avg(h.memory_bytes) AS memory_mean_bytes, max(h.memory_bytes) AS memory_peak_bytes,
         avg(h.cpu_cores) AS cpu_cores_mean,
-        max(CASE WHEN h.method = 'nvml_process' THEN coalesce(o.memory_bytes, 0) END)::DOUBLE AS others_memory_bytes,
+        max(CASE WHEN h.method IN ('nvml_process', 'fdinfo') THEN coalesce(o.memory_bytes, 0) END)::DOUBLE AS others_memory_bytes,
         count(*) AS samples
     FROM held AS h LEFT JOIN held_by_others AS o ON o.device_id = h.device_id AND o.ts = h.ts
     GROUP BY h.device_id

@@ -94,6 +94,9 @@ COLUMNS = {
             "resource": LoadtestResource,
         }.items()
     },
+    "startups": _words(
+        "ts host engine_id label epoch_id started ready_seconds first_token_seconds resolution_seconds note"
+    ),
     "stage_resources": _words(
         "device_id memory_method memory_mean_bytes memory_peak_bytes cpu_cores_mean utilisation_mean_fraction "
         "power_mean_watts energy_joules energy_method others_memory_bytes samples"
@@ -121,11 +124,14 @@ COLUMNS = {
     "status": _words(
         "schema_version file_bytes wal_bytes newest_ts oldest_ts rows_engine rows_epoch rows_engine_sample "
         "rows_quantity_offer rows_latency_bucket rows_device rows_device_sample rows_host_sample "
-        "rows_process_memory rows_disk_sample rows_source_health rows_event rows_memory_plan rows_memory_part rows_loadtest_run "
-        "rows_loadtest_stage rows_loadtest_request rows_loadtest_judgement rows_loadtest_resource rows_report"
+        "rows_process_memory rows_disk_sample rows_source_health rows_event rows_memory_plan rows_memory_part "
+        "rows_startup rows_loadtest_run rows_loadtest_stage rows_loadtest_request rows_loadtest_judgement "
+        "rows_loadtest_resource rows_report"
     ),
 }
-RANGED = {"latency", "events", "stage_resources", "stage_others", "window_summary"} | {name for name in COLUMNS if name.endswith("_series")}
+RANGED = {"latency", "events", "stage_resources", "stage_others", "window_summary"} | {
+    name for name in COLUMNS if name.endswith("_series")
+}
 OF_ONE = {
     **{f"loadtest_{name}": {"run_id": "r"} for name in ("stages", "requests", "judgements", "resources")},
     "report": {"report_id": "r"},
