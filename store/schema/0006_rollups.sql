@@ -148,7 +148,7 @@ FROM counter_increase_between(t0, t1, since := since, until := until);
 
 -- Beginning of the bucket of that many seconds, aligned to the clock, that a time lies in.
 CREATE MACRO bucket_start(sample_ts, width_seconds) AS
-    make_timestamptz((epoch_us(sample_ts) // (width_seconds * 1000000)::BIGINT) * (width_seconds * 1000000)::BIGINT);
+    make_timestamptz(epoch_us(sample_ts) // (width_seconds::BIGINT * 1000000) * (width_seconds::BIGINT * 1000000));
 
 CREATE TABLE engine_minute (
     ts TIMESTAMPTZ NOT NULL,
@@ -185,41 +185,20 @@ CREATE TABLE engine_minute (
     generation_tokens_per_second_min DOUBLE,
     generation_tokens_per_second_max DOUBLE,
     settled_generation_tokens_increase DOUBLE,
-    settled_generation_tokens_window_seconds DOUBLE,
-    settled_generation_tokens_per_second_min DOUBLE,
-    settled_generation_tokens_per_second_max DOUBLE,
     prompt_tokens_increase DOUBLE,
     prompt_tokens_window_seconds DOUBLE,
     prompt_tokens_per_second_min DOUBLE,
     prompt_tokens_per_second_max DOUBLE,
     prompt_with_cached_tokens_increase DOUBLE,
-    prompt_with_cached_tokens_window_seconds DOUBLE,
-    prompt_with_cached_tokens_per_second_min DOUBLE,
-    prompt_with_cached_tokens_per_second_max DOUBLE,
     prefix_cache_query_tokens_increase DOUBLE,
-    prefix_cache_query_tokens_window_seconds DOUBLE,
-    prefix_cache_query_tokens_per_second_min DOUBLE,
-    prefix_cache_query_tokens_per_second_max DOUBLE,
     prefix_cache_hit_tokens_increase DOUBLE,
-    prefix_cache_hit_tokens_window_seconds DOUBLE,
-    prefix_cache_hit_tokens_per_second_min DOUBLE,
-    prefix_cache_hit_tokens_per_second_max DOUBLE,
     requests_finished_increase DOUBLE,
     requests_finished_window_seconds DOUBLE,
     requests_finished_per_second_min DOUBLE,
     requests_finished_per_second_max DOUBLE,
     preemptions_increase DOUBLE,
-    preemptions_window_seconds DOUBLE,
-    preemptions_per_second_min DOUBLE,
-    preemptions_per_second_max DOUBLE,
     generation_seconds_increase DOUBLE,
-    generation_seconds_window_seconds DOUBLE,
-    generation_seconds_per_second_min DOUBLE,
-    generation_seconds_per_second_max DOUBLE,
     prompt_seconds_increase DOUBLE,
-    prompt_seconds_window_seconds DOUBLE,
-    prompt_seconds_per_second_min DOUBLE,
-    prompt_seconds_per_second_max DOUBLE,
     generation_live BOOLEAN,
     generation_tokens_working_increase DOUBLE,
     generation_tokens_working_seconds DOUBLE
@@ -259,41 +238,20 @@ COMMENT ON COLUMN engine_minute.generation_tokens_window_seconds IS 'elapsed sec
 COMMENT ON COLUMN engine_minute.generation_tokens_per_second_min IS 'least rate between two samples';
 COMMENT ON COLUMN engine_minute.generation_tokens_per_second_max IS 'greatest rate between two samples';
 COMMENT ON COLUMN engine_minute.settled_generation_tokens_increase IS 'generated tokens as the engine counts them: sum of the increases within an epoch';
-COMMENT ON COLUMN engine_minute.settled_generation_tokens_window_seconds IS 'elapsed seconds of these increases';
-COMMENT ON COLUMN engine_minute.settled_generation_tokens_per_second_min IS 'least rate between two samples';
-COMMENT ON COLUMN engine_minute.settled_generation_tokens_per_second_max IS 'greatest rate between two samples';
 COMMENT ON COLUMN engine_minute.prompt_tokens_increase IS 'prompt tokens computed: sum of the increases within an epoch';
 COMMENT ON COLUMN engine_minute.prompt_tokens_window_seconds IS 'elapsed seconds of these increases';
 COMMENT ON COLUMN engine_minute.prompt_tokens_per_second_min IS 'least rate between two samples';
 COMMENT ON COLUMN engine_minute.prompt_tokens_per_second_max IS 'greatest rate between two samples';
 COMMENT ON COLUMN engine_minute.prompt_with_cached_tokens_increase IS 'prompt tokens received: sum of the increases within an epoch';
-COMMENT ON COLUMN engine_minute.prompt_with_cached_tokens_window_seconds IS 'elapsed seconds of these increases';
-COMMENT ON COLUMN engine_minute.prompt_with_cached_tokens_per_second_min IS 'least rate between two samples';
-COMMENT ON COLUMN engine_minute.prompt_with_cached_tokens_per_second_max IS 'greatest rate between two samples';
 COMMENT ON COLUMN engine_minute.prefix_cache_query_tokens_increase IS 'tokens looked up in the prefix cache: sum of the increases within an epoch';
-COMMENT ON COLUMN engine_minute.prefix_cache_query_tokens_window_seconds IS 'elapsed seconds of these increases';
-COMMENT ON COLUMN engine_minute.prefix_cache_query_tokens_per_second_min IS 'least rate between two samples';
-COMMENT ON COLUMN engine_minute.prefix_cache_query_tokens_per_second_max IS 'greatest rate between two samples';
 COMMENT ON COLUMN engine_minute.prefix_cache_hit_tokens_increase IS 'tokens served from the prefix cache: sum of the increases within an epoch';
-COMMENT ON COLUMN engine_minute.prefix_cache_hit_tokens_window_seconds IS 'elapsed seconds of these increases';
-COMMENT ON COLUMN engine_minute.prefix_cache_hit_tokens_per_second_min IS 'least rate between two samples';
-COMMENT ON COLUMN engine_minute.prefix_cache_hit_tokens_per_second_max IS 'greatest rate between two samples';
 COMMENT ON COLUMN engine_minute.requests_finished_increase IS 'requests that ended: sum of the increases within an epoch';
 COMMENT ON COLUMN engine_minute.requests_finished_window_seconds IS 'elapsed seconds of these increases';
 COMMENT ON COLUMN engine_minute.requests_finished_per_second_min IS 'least rate between two samples';
 COMMENT ON COLUMN engine_minute.requests_finished_per_second_max IS 'greatest rate between two samples';
 COMMENT ON COLUMN engine_minute.preemptions_increase IS 'preemptions: sum of the increases within an epoch';
-COMMENT ON COLUMN engine_minute.preemptions_window_seconds IS 'elapsed seconds of these increases';
-COMMENT ON COLUMN engine_minute.preemptions_per_second_min IS 'least rate between two samples';
-COMMENT ON COLUMN engine_minute.preemptions_per_second_max IS 'greatest rate between two samples';
 COMMENT ON COLUMN engine_minute.generation_seconds_increase IS 'seconds of generation, over parallel requests: sum of the increases within an epoch';
-COMMENT ON COLUMN engine_minute.generation_seconds_window_seconds IS 'elapsed seconds of these increases';
-COMMENT ON COLUMN engine_minute.generation_seconds_per_second_min IS 'least rate between two samples';
-COMMENT ON COLUMN engine_minute.generation_seconds_per_second_max IS 'greatest rate between two samples';
 COMMENT ON COLUMN engine_minute.prompt_seconds_increase IS 'seconds on prompts: sum of the increases within an epoch';
-COMMENT ON COLUMN engine_minute.prompt_seconds_window_seconds IS 'elapsed seconds of these increases';
-COMMENT ON COLUMN engine_minute.prompt_seconds_per_second_min IS 'least rate between two samples';
-COMMENT ON COLUMN engine_minute.prompt_seconds_per_second_max IS 'greatest rate between two samples';
 COMMENT ON COLUMN engine_minute.generation_live IS 'whether an increase of generation_tokens came from a live counter';
 COMMENT ON COLUMN engine_minute.generation_tokens_working_increase IS 'of generation_tokens_increase, what came while requests were known to run';
 COMMENT ON COLUMN engine_minute.generation_tokens_working_seconds IS 'elapsed seconds of that';
@@ -308,12 +266,11 @@ CREATE TABLE latency_minute (
     first_ts TIMESTAMPTZ NOT NULL,
     last_ts TIMESTAMPTZ NOT NULL,
     quantity VARCHAR NOT NULL,
-    le DOUBLE NOT NULL,
-    observations_increase DOUBLE NOT NULL,
-    seconds_increase DOUBLE,
-    parts BIGINT NOT NULL
+    bounds VARCHAR NOT NULL,
+    observations_increase BIGINT[] NOT NULL,
+    seconds_increase DOUBLE
 );
-COMMENT ON TABLE latency_minute IS 'increases of histograms; cumulative over le, within one epoch. A histogram that was read but gained nothing has only its last bucket, with 0; by the minute';
+COMMENT ON TABLE latency_minute IS 'increases of one histogram within one epoch. Rows add where their bounds agree; by the minute';
 COMMENT ON COLUMN latency_minute.ts IS 'beginning of the minute or hour, UTC';
 COMMENT ON COLUMN latency_minute.host IS 'name of the host that the collector runs on';
 COMMENT ON COLUMN latency_minute.engine_id IS 'engine that the row is about';
@@ -321,12 +278,11 @@ COMMENT ON COLUMN latency_minute.epoch_id IS 'one life of the engine''s process'
 COMMENT ON COLUMN latency_minute.first_ts IS 'time of the first snapshot in it';
 COMMENT ON COLUMN latency_minute.last_ts IS 'time of the last snapshot in it';
 COMMENT ON COLUMN latency_minute.quantity IS 'canonical quantity';
-COMMENT ON COLUMN latency_minute.le IS 'upper bound of the bucket in seconds, inclusive; infinity for the last';
-COMMENT ON COLUMN latency_minute.observations_increase IS 'observations at or below le';
-COMMENT ON COLUMN latency_minute.seconds_increase IS 'sum of all observations in seconds, the same on every bucket of one histogram';
-COMMENT ON COLUMN latency_minute.parts IS 'minutes that it is summed over in which there were observations';
+COMMENT ON COLUMN latency_minute.bounds IS 'upper bounds of the buckets in seconds, inclusive, infinity last: bounds::DOUBLE[]';
+COMMENT ON COLUMN latency_minute.observations_increase IS 'observations at or below each bound';
+COMMENT ON COLUMN latency_minute.seconds_increase IS 'sum of all observations in seconds';
 CREATE TABLE latency_hour AS FROM latency_minute;
-COMMENT ON TABLE latency_hour IS 'increases of histograms; cumulative over le, within one epoch. A histogram that was read but gained nothing has only its last bucket, with 0; by the hour, columns as in latency_minute';
+COMMENT ON TABLE latency_hour IS 'increases of one histogram within one epoch. Rows add where their bounds agree; by the hour, columns as in latency_minute';
 
 CREATE TABLE device_minute (
     ts TIMESTAMPTZ NOT NULL,
@@ -578,14 +534,16 @@ CREATE TABLE rollup_state (
     minute_until TIMESTAMPTZ NOT NULL,
     hour_until TIMESTAMPTZ NOT NULL,
     raw_from TIMESTAMPTZ,
+    histogram_from TIMESTAMPTZ,
     minute_from TIMESTAMPTZ
 );
 COMMENT ON TABLE rollup_state IS 'how far rollups and retention are; one row';
 COMMENT ON COLUMN rollup_state.minute_until IS 'all samples before this time are in the rollups by the minute';
 COMMENT ON COLUMN rollup_state.hour_until IS 'all samples before this time are in the rollups by the hour';
 COMMENT ON COLUMN rollup_state.raw_from IS 'samples before this time have been deleted; NULL: none was';
+COMMENT ON COLUMN rollup_state.histogram_from IS 'snapshots of histograms before this time have been deleted; NULL: none was';
 COMMENT ON COLUMN rollup_state.minute_from IS 'rollups by the minute before this time have been deleted; NULL: none was';
-INSERT INTO rollup_state VALUES ('-infinity', '-infinity', NULL, NULL);
+INSERT INTO rollup_state VALUES ('-infinity', '-infinity', NULL, NULL, NULL);
 
 CREATE TABLE rollup_late (
     ts TIMESTAMPTZ NOT NULL
@@ -598,7 +556,7 @@ CREATE MACRO engine_rollup(t0, t1, width_seconds, since, until) AS TABLE
 WITH gauge AS (
     SELECT bucket_start(ts, width_seconds) AS bucket_ts, host, engine_id, epoch_id,
         min(ts) AS first_ts, max(ts) AS last_ts, count(*) AS samples,
-        arg_max(state, ts) AS state, count_if(state = 'ready') AS ready_samples,
+        arg_max(state, ts) AS state, count(*) FILTER (state = 'ready') AS ready_samples,
         count(requests_running) AS requests_running_count, sum(requests_running) AS requests_running_sum, min(requests_running) AS requests_running_min, max(requests_running) AS requests_running_max,
         arg_max(requests_running, ts) AS requests_running_last,
         count(requests_waiting) AS requests_waiting_count, sum(requests_waiting) AS requests_waiting_sum, min(requests_waiting) AS requests_waiting_min, max(requests_waiting) AS requests_waiting_max,
@@ -618,41 +576,20 @@ rate AS (
         min(per_second) FILTER (quantity = 'generation_tokens') AS generation_tokens_per_second_min,
         max(per_second) FILTER (quantity = 'generation_tokens') AS generation_tokens_per_second_max,
         sum(increase) FILTER (quantity = 'settled_generation_tokens') AS settled_generation_tokens_increase,
-        sum(window_seconds) FILTER (quantity = 'settled_generation_tokens') AS settled_generation_tokens_window_seconds,
-        min(per_second) FILTER (quantity = 'settled_generation_tokens') AS settled_generation_tokens_per_second_min,
-        max(per_second) FILTER (quantity = 'settled_generation_tokens') AS settled_generation_tokens_per_second_max,
         sum(increase) FILTER (quantity = 'prompt_tokens') AS prompt_tokens_increase,
         sum(window_seconds) FILTER (quantity = 'prompt_tokens') AS prompt_tokens_window_seconds,
         min(per_second) FILTER (quantity = 'prompt_tokens') AS prompt_tokens_per_second_min,
         max(per_second) FILTER (quantity = 'prompt_tokens') AS prompt_tokens_per_second_max,
         sum(increase) FILTER (quantity = 'prompt_with_cached_tokens') AS prompt_with_cached_tokens_increase,
-        sum(window_seconds) FILTER (quantity = 'prompt_with_cached_tokens') AS prompt_with_cached_tokens_window_seconds,
-        min(per_second) FILTER (quantity = 'prompt_with_cached_tokens') AS prompt_with_cached_tokens_per_second_min,
-        max(per_second) FILTER (quantity = 'prompt_with_cached_tokens') AS prompt_with_cached_tokens_per_second_max,
         sum(increase) FILTER (quantity = 'prefix_cache_query_tokens') AS prefix_cache_query_tokens_increase,
-        sum(window_seconds) FILTER (quantity = 'prefix_cache_query_tokens') AS prefix_cache_query_tokens_window_seconds,
-        min(per_second) FILTER (quantity = 'prefix_cache_query_tokens') AS prefix_cache_query_tokens_per_second_min,
-        max(per_second) FILTER (quantity = 'prefix_cache_query_tokens') AS prefix_cache_query_tokens_per_second_max,
         sum(increase) FILTER (quantity = 'prefix_cache_hit_tokens') AS prefix_cache_hit_tokens_increase,
-        sum(window_seconds) FILTER (quantity = 'prefix_cache_hit_tokens') AS prefix_cache_hit_tokens_window_seconds,
-        min(per_second) FILTER (quantity = 'prefix_cache_hit_tokens') AS prefix_cache_hit_tokens_per_second_min,
-        max(per_second) FILTER (quantity = 'prefix_cache_hit_tokens') AS prefix_cache_hit_tokens_per_second_max,
         sum(increase) FILTER (quantity = 'requests_finished') AS requests_finished_increase,
         sum(window_seconds) FILTER (quantity = 'requests_finished') AS requests_finished_window_seconds,
         min(per_second) FILTER (quantity = 'requests_finished') AS requests_finished_per_second_min,
         max(per_second) FILTER (quantity = 'requests_finished') AS requests_finished_per_second_max,
         sum(increase) FILTER (quantity = 'preemptions') AS preemptions_increase,
-        sum(window_seconds) FILTER (quantity = 'preemptions') AS preemptions_window_seconds,
-        min(per_second) FILTER (quantity = 'preemptions') AS preemptions_per_second_min,
-        max(per_second) FILTER (quantity = 'preemptions') AS preemptions_per_second_max,
         sum(increase) FILTER (quantity = 'generation_seconds') AS generation_seconds_increase,
-        sum(window_seconds) FILTER (quantity = 'generation_seconds') AS generation_seconds_window_seconds,
-        min(per_second) FILTER (quantity = 'generation_seconds') AS generation_seconds_per_second_min,
-        max(per_second) FILTER (quantity = 'generation_seconds') AS generation_seconds_per_second_max,
         sum(increase) FILTER (quantity = 'prompt_seconds') AS prompt_seconds_increase,
-        sum(window_seconds) FILTER (quantity = 'prompt_seconds') AS prompt_seconds_window_seconds,
-        min(per_second) FILTER (quantity = 'prompt_seconds') AS prompt_seconds_per_second_min,
-        max(per_second) FILTER (quantity = 'prompt_seconds') AS prompt_seconds_per_second_max,
         bool_or(source <> 'settled') FILTER (quantity = 'generation_tokens') AS generation_live,
         sum(increase) FILTER (working) AS generation_tokens_working_increase,
         sum(window_seconds) FILTER (working) AS generation_tokens_working_seconds
@@ -713,19 +650,13 @@ gain AS (
         AND l.quantity = s.quantity AND l.monotonic_seconds = s.monotonic_seconds
     WHERE l.ts >= since AND l.ts <= until
     GROUP BY ALL
-),
-judged AS (
-    SELECT *, min(observations) OVER histogram AS least, max(observations) OVER histogram AS total
-    FROM gain
-    WINDOW histogram AS (PARTITION BY engine_id, epoch_id, quantity, run)
 )
-SELECT bucket_ts AS ts, host, engine_id, epoch_id, min(first_ts) AS first_ts, max(last_ts) AS last_ts, quantity, le,
-    sum(observations) AS observations_increase,
-    CASE WHEN count(*) = count(sum_seconds) THEN sum(sum_seconds) END AS seconds_increase,
-    count_if(total > 0) AS parts
-FROM judged
-WHERE least >= 0 AND (total > 0 OR isinf(le))
-GROUP BY bucket_ts, host, engine_id, epoch_id, quantity, le;
+SELECT bucket_ts AS ts, host, engine_id, epoch_id, first_ts, last_ts, quantity,
+    list(le ORDER BY le)::VARCHAR AS bounds, list(observations::BIGINT ORDER BY le) AS observations_increase,
+    any_value(sum_seconds) AS seconds_increase
+FROM gain
+GROUP BY bucket_ts, host, engine_id, epoch_id, run, first_ts, last_ts, quantity
+HAVING min(observations) >= 0;
 
 -- Energy is a counter: its increases are those from row to row as they were written.
 CREATE MACRO device_rollup(t0, t1, width_seconds, since, until) AS TABLE
