@@ -34,7 +34,7 @@ MOST_BARS = 200  # requests that a timeline draws
 def points(runs: Sequence[Run], series: Mapping[str, Series]) -> pd.DataFrame:
     """One row a stage that has a level: its load, whose it is, and its measures in the units of the charts."""
     rows = []
-    for run in runs:
+    for run in sorted(runs, key=lambda each: each.trusted):  # what is drawn last lies on top
         joules = _joules(run)
         for stage in run.stages:
             level = loadtest_data.level_of(stage)
@@ -60,7 +60,7 @@ def points(runs: Sequence[Run], series: Mapping[str, Series]) -> pd.DataFrame:
 def curve(stages: pd.DataFrame) -> pd.DataFrame:
     """One row a run, engine and level: lines with their bands, from the rows of `points`."""
     rows = []
-    for keys, group in stages.groupby(["r", "s", "x"], sort=True, observed=True):
+    for keys, group in stages.groupby(["r", "s", "x"], sort=False, observed=True):
         first = group.iloc[0]
         row: dict[str, Any] = dict(zip(("r", "s", "x"), keys, strict=True))
         row |= {"run": first["run"], "label": first["label"], "ok": bool(first["ok"]), "n": len(group)}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -30,10 +31,11 @@ TIMELINE_ROW_PIXELS, TIMELINE_AXES, TIMELINE_LEAST, TIMELINE_MOST = 6.0, 60.0, 1
 def draw_head(run: Run, series: Mapping[str, Series]) -> None:
     """What the run is and whether it may be relied on."""
     st.html(words.header(run))
-    if found := words.banner(run):
-        tone, text = found
+    if said := words.banner(run):
+        tone, text = said
         {"error": st.error, "warning": st.warning, "info": st.info}[tone](text)
-    st.html(words.judged(run))
+    if found := words.judged(run):
+        st.html(found)
     st.html(words.engines_of(run, series))
 
 
@@ -91,7 +93,7 @@ def _reading(shown: Sequence[Measure], runs: Sequence[Run]) -> str:
     )
     missing = [measure.title for measure, *_ in _CURVES if measure not in shown]
     if missing and not any(run.active for run in runs):
-        text += f" Not measurable here: {', '.join(missing)}."
+        text += f" {_missing(runs).capitalize()} here: {', '.join(missing)}."
     if any(
         stage["tokens_source"] == "file" and stage["window_seconds"] is None for run in runs for stage in run.stages
     ):
@@ -147,7 +149,7 @@ def draw_differences(runs: Sequence[Run]) -> None:
     if frame.empty:
         st.info(f"{first} and {second} have no level in common.")
         return
-    st.dataframe(frame, hide_index=True, key="differences", placeholder="not measurable", column_config=_figures(frame))
+    st.dataframe(frame, hide_index=True, key="differences", placeholder=_missing(runs), column_config=_figures(frame))
 
 
 def draw_timeline(runs: Sequence[Run], series: Mapping[str, Series]) -> None:
@@ -209,7 +211,7 @@ def draw_used(runs: Sequence[Run]) -> None:
         used = tables.used_frame(run, devices)
         if not used.empty:
             st.subheader(f"Memory and energy{more}", anchor=False)
-            st.dataframe(used, hide_index=True, key=f"used-{run.key}", placeholder="not measurable",
+            st.dataframe(used, hide_index=True, key=f"used-{run.key}", placeholder=_missing(runs),
                          column_config=_figures(used))  # fmt: skip
         elif run.row["source"] == loadtest_data.OWN:
             st.html(f'<p class="er-note">Memory and energy{more}: no samples of its engines were taken meanwhile.</p>')
@@ -238,7 +240,12 @@ def draw_stages(runs: Sequence[Run]) -> None:
     if frame.empty:
         return
     st.subheader("Stages", anchor=False)
-    st.dataframe(frame, hide_index=True, key="stages", placeholder="not measurable", column_config=_figures(frame))
+    st.dataframe(frame, hide_index=True, key="stages", placeholder=_missing(runs), column_config=_figures(frame))
+
+
+def _missing(runs: Sequence[Run]) -> str:
+    """What an empty cell means: a file that does not tell is another thing than what could not be measured."""
+    return "not measurable" if all(run.row["source"] == loadtest_data.OWN for run in runs) else "not told"
 
 
 def _figures(frame: pd.DataFrame) -> dict[str, Any]:
@@ -262,7 +269,7 @@ def draw_downloads(runs: Sequence[Run]) -> None:
                     continue
                 st.download_button(
                     what + more,
-                    data=_csv_later(query, run.run_id),
+                    data=functools.partial(csv, query, run.run_id),
                     file_name=f"engine-room_loadtest-{what.lower()}_{run.run_id}.csv",
                     mime="text/csv",
                     key=f"csv-{what}-{run.key}",
@@ -272,9 +279,7 @@ def draw_downloads(runs: Sequence[Run]) -> None:
                 )
 
 
-def _csv_later(query: str, run_id: str) -> Callable[[], bytes]:
-    def make() -> bytes:
-        table = data.query(query, run_id=run_id)
-        return frames.csv_bytes(table, table.column_names, {})
-
-    return make
+def csv(query: str, run_id: str) -> bytes:
+    """The stages or requests of a run as CSV: every column, ISO 8601 UTC times, full precision."""
+    table = data.query(query, run_id=run_id)
+    return frames.csv_bytes(table, table.column_names, {})

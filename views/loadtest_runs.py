@@ -102,8 +102,7 @@ def _confirm(run: Run) -> None:
         "can be downloaded before."
     )
     with st.container(horizontal=True):
-        if st.button("Delete", type="primary", key="confirm-delete"):
-            _delete(run)
+        if st.button("Delete", type="primary", key="confirm-delete", on_click=_delete, args=(run,)):
             st.rerun()
         if st.button("Keep", key="confirm-keep"):
             st.rerun()

@@ -14,7 +14,7 @@ import json
 import random
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 
 from store.loadtest_rows import (
-    LoadtestJudgement,
     LoadtestRequest,
     LoadtestResource,
     LoadtestRun,
     LoadtestStage,
 )
 from store.model import Row
+from tests.support import loadtest_rows
 from tests.support.demo import GIB, HOST, LABELS, LLAMA, VLLM
 from tests.support.demo_server import served
 
@@ -91,12 +91,15 @@ def requests_of(engine: Engine, stage_id: int, users: int, repeat: int, begin: d
         heapq.heappush(free_slots, last)
         heapq.heappush(waiting, (last + 0.002, user))
         rows.append(
-            request(
-                begin + timedelta(seconds=sent),
-                run_id,
-                stage_id,
+            loadtest_rows.request(
                 number,
-                in_window=True,
+                stage_id,
+                run_id,
+                ts=begin + timedelta(seconds=sent),
+                host=HOST,
+                finish_reason="length",
+                http_status=200,
+                tokens_source="usage",
                 scheduled_seconds=sent,
                 sent_seconds=sent,
                 headers_seconds=turn + 0.001,
@@ -120,21 +123,6 @@ def requests_of(engine: Engine, stage_id: int, users: int, repeat: int, begin: d
     return rows
 
 
-def request(ts: datetime, run_id: str, stage_id: int, number: int, **values: Any) -> LoadtestRequest:
-    """One request; what is not named is not known."""
-    known: dict[str, Any] = dict.fromkeys(field.name for field in fields(LoadtestRequest))
-    known |= {"ts": ts, "host": HOST, "run_id": run_id, "stage_id": stage_id, "request": number}
-    known |= {"status": "ok", "finish_reason": "length", "http_status": 200, "tokens_source": "usage"}
-    return LoadtestRequest(**(known | {"in_window": False} | values))
-
-
-def stage(ts: datetime, run_id: str, stage_id: int, **values: Any) -> LoadtestStage:
-    """One stage; what is not named is not known."""
-    known: dict[str, Any] = dict.fromkeys(field.name for field in fields(LoadtestStage))
-    known |= {"ts": ts, "ended": ts, "host": HOST, "run_id": run_id, "stage_id": stage_id, "mode": "closed"}
-    return LoadtestStage(**(known | values))
-
-
 def summary(engine: Engine, rows: Sequence[LoadtestRequest], users: int, repeat: int) -> LoadtestStage:
     """The stage that these requests make, in the steady window in which all users are busy."""
     begin = rows[0].ts
@@ -144,16 +132,18 @@ def summary(engine: Engine, rows: Sequence[LoadtestRequest], users: int, repeat:
     window = (0.0, min(last_by_user)) if len(done) > users else (0.0, end)
     seconds = window[1] - window[0]
     tokens = sum(_inside(row, *window) for row in done)
-    first = {"run_id": rows[0].run_id, "stage_id": rows[0].stage_id, "ended": begin + timedelta(seconds=end)}
     spreads: dict[str, Any] = {}
     for name in ("ttft", "tpot", "e2e"):
         values = np.array([getattr(row, f"{name}_seconds") for row in done])
         spreads[f"{name}_mean_seconds"] = float(values.mean())
         spreads |= {f"{name}_p{q}_seconds": float(np.percentile(values, q)) for q in (50, 90, 95, 99)}
     good = [row for row in done if (row.ttft_seconds or 9) <= 1 and (row.tpot_seconds or 9) <= 0.05]
-    return stage(
-        begin,
-        **first,
+    return loadtest_rows.stage(
+        rows[0].stage_id,
+        rows[0].run_id,
+        ts=begin,
+        ended=begin + timedelta(seconds=end),
+        host=HOST,
         url=f"http://127.0.0.1:{engine.port}",
         label=engine.label,
         engine=engine.kind,
@@ -196,30 +186,24 @@ def _inside(row: LoadtestRequest, begin: float, end: float) -> float:
 
 def resources(engine: Engine, made: LoadtestStage) -> Iterator[LoadtestResource]:
     """What the engine held and used in a stage: its GPU and its host memory."""
-    known: dict[str, Any] = dict.fromkeys(field.name for field in fields(LoadtestResource))
     seconds = made.whole_seconds or 1.0
-    known |= {
-        "ts": made.ended, "host": HOST, "run_id": made.run_id, "stage_id": made.stage_id,
-        "engine_id": engine.engine_id, "epoch_id": made.epoch_id, "samples": int(seconds) + 1,
+    known: dict[str, Any] = {
+        "ts": made.ended, "host": HOST, "run_id": made.run_id, "engine_id": engine.engine_id,
+        "epoch_id": made.epoch_id, "samples": int(seconds) + 1,
     }  # fmt: skip
-    watts = engine.watts + 2 * (made.concurrency or 0)
-    size = engine.gpu_gib * GIB
-    yield LoadtestResource(
-        **known
-        | {
-            "device_id": GPU_0, "memory_method": "nvml_process", "memory_mean_bytes": size, "memory_peak_bytes": size,
-            "utilisation_mean_fraction": 0.93, "power_mean_watts": watts, "energy_joules": watts * seconds,
-            "energy_method": "power_integral", "others_memory_bytes": 0.9 * GIB,
-            "joules_per_output_token": watts * seconds / (made.output_tokens or 1),
-            "joules_per_request": watts * seconds / (made.succeeded or 1),
-        }
+    watts, size = engine.watts + 2 * (made.concurrency or 0), engine.gpu_gib * GIB
+    yield loadtest_rows.resource(
+        made.stage_id, **known,
+        device_id=GPU_0, memory_method="nvml_process", memory_mean_bytes=size, memory_peak_bytes=size,
+        utilisation_mean_fraction=0.93, power_mean_watts=watts, energy_joules=watts * seconds,
+        energy_method="power_integral", others_memory_bytes=0.9 * GIB,
+        joules_per_output_token=watts * seconds / (made.output_tokens or 1),
+        joules_per_request=watts * seconds / (made.succeeded or 1),
     )  # fmt: skip
-    yield LoadtestResource(
-        **known
-        | {
-            "memory_method": "rss", "memory_mean_bytes": engine.host_gib * GIB,
-            "memory_peak_bytes": engine.host_gib * GIB, "cpu_cores_mean": 1.1,
-        }
+    size = engine.host_gib * GIB
+    yield loadtest_rows.resource(
+        made.stage_id, **known, device_id=None, memory_method="rss", memory_mean_bytes=size, memory_peak_bytes=size,
+        cpu_cores_mean=1.1,
     )  # fmt: skip
 
 
@@ -251,7 +235,7 @@ def run(began: datetime, run_id: str = RUN, **values: Any) -> LoadtestRun:
 
 def judgement(ts: datetime, code: str, severity: str, text: str, stage_id: int | None = None, run_id: str = RUN) -> Row:
     """One judgement of a run or of one of its stages."""
-    return LoadtestJudgement(ts, HOST, run_id, stage_id, code, severity, text)
+    return replace(loadtest_rows.judgement(code, severity, stage_id, run_id, text), ts=ts, host=HOST)
 
 
 GOOD = (
@@ -301,8 +285,9 @@ def finished(
 
 def imported(began: datetime, run_id: str = "20261129T080000Z-beef") -> list[Row]:
     """A result file of `vllm bench serve`: one stage, no window, no requests, E2E not in the file."""
-    whole = stage(
-        began, run_id, 0, url="file", label="Qwen3-8B (vllm bench serve)", engine="vllm", model_id="Qwen/Qwen3-8B",
+    whole = loadtest_rows.stage(
+        0, run_id, ts=began, ended=began, host=HOST, engine_id=None, epoch_id=None, url="file",
+        label="Qwen3-8B (vllm bench serve)", engine="vllm", model_id="Qwen/Qwen3-8B",
         concurrency=8, repeat=0, whole_seconds=41.2, requests=100, succeeded=100, failed=0, input_tokens=100_000.0,
         output_tokens=20_000.0, tokens_source="file", whole_output_tokens_per_second=485.4,
         ttft_mean_seconds=0.21, ttft_p50_seconds=0.19, ttft_p99_seconds=0.61,
