@@ -59,7 +59,7 @@ def card(row: Row, series: Series, data: LiveData, sparks: Mapping[str, Sequence
         f'<section class="{classes}" aria-label="{escape(series.label, quote=True)}">'
         f"<header>{swatch(series)}<h3>{escape(series.label)}</h3>"
         f'<span class="er-badge er-{shown.tone}">{escape(shown.word)}</span></header>'
-        f'<p class="er-facts">{_facts(row)}</p>{_sentence(row, data)}{body}</section>'
+        f'<p class="er-facts">{_facts(row)}{_startup(row, data)}</p>{_sentence(row, data)}{body}</section>'
     )
 
 
@@ -74,6 +74,20 @@ def _facts(row: Row) -> str:
         f"{formatting.count(slots)} slots" if slots else None,
     ]
     return " \N{MIDDLE DOT} ".join(escape(str(part)) for part in parts if part)
+
+
+def _startup(row: Row, data: LiveData) -> str:
+    """How long this life took to be ready; nothing where nobody saw it begin."""
+    told = data.startups.get(str(row.get("epoch_id")))
+    if told is None or told["ready_seconds"] is None:
+        return ""
+    why = "from the start of its process to the first sample that found it ready"
+    first = told["first_token_seconds"]
+    if first is not None:
+        why += f"; first token served after {formatting.duration(first)}"
+    why += f". Up to {formatting.duration(told['resolution_seconds'])} less: samples are that far apart"
+    text = f"ready in {formatting.duration(told['ready_seconds'])}"
+    return f" \N{MIDDLE DOT} {tip(text, why)}"
 
 
 def _sentence(row: Row, data: LiveData) -> str:

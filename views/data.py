@@ -92,6 +92,7 @@ class LiveData:
     latency: Mapping[tuple[str, str], Mapping[str, Any]]  # (engine_id, quantity)
     offers: Mapping[tuple[str, str], Mapping[str, Any]]  # (engine_id, quantity)
     parts: Mapping[str, Records]  # engine_id: what its memory is made of
+    startups: Mapping[str, Mapping[str, Any]]  # epoch_id: how long that life took to start
     devices: Records
     sources: Records
     events: Records
@@ -119,6 +120,7 @@ def load_live(window: Window) -> LiveData:
         latency=_by_quantity(records("latency", start=recent, end=window.end)),
         offers=_by_quantity(records("quantities")),
         parts=_by_engine(records("memory_parts", at=sampled)),
+        startups={str(row["epoch_id"]): row for row in records("startups")},
         devices=devices,
         sources=records("sources"),
         events=records("events", **span, limit=200),

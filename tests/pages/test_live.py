@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 import streamlit as st
 
-from store.model import EngineState
+from store.model import EngineState, Epoch, Startup
 from tests.pages.conftest import open_page, words
-from tests.support.demo import GIB, LLAMA, VLLM, VLLM_POOL_BYTES, vllm_tokens
+from tests.support.demo import GIB, HOST, LLAMA, VLLM, VLLM_POOL_BYTES, vllm_tokens
 
 
 def cards(app) -> dict[str, str]:
@@ -270,6 +270,20 @@ def test_a_bad_link_is_told_and_the_live_view_shown(serve):
     app = open_page(**{"from": "yesterday", "to": "2026-12-01T00:00:00Z"})
     assert "from=yesterday is not a time" in app.warning[0].value
     assert len(cards(app)) == 2
+
+
+def test_how_long_an_engine_took_to_start_is_told_where_it_was_seen(serve):
+    store = serve("two")
+    lives = {row.engine_id: row.epoch_id for row in store.demo.facts() if isinstance(row, Epoch)}
+    start = store.demo.start
+    store.writer.put([Startup(start, HOST, VLLM, lives[VLLM], start, 41.0, 55.0, 2.0, None)])
+    store.writer.put([Startup(start, HOST, LLAMA, lives[LLAMA], start, None, None, None, "it ran already")])
+    store.writer.flush()
+    shown = cards(open_page())
+    vllm = shown["Qwen3-8B on vLLM"]
+    assert "ready in 41.0 s" in vllm
+    assert "first token served after 55.0 s. Up to 2.00 s less" in vllm
+    assert "ready in" not in shown["Qwen3-8B Q4_K_M on llama.cpp"]
 
 
 def test_names_from_outside_are_only_text(serve):
