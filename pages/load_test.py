@@ -95,15 +95,20 @@ def draw_under_way() -> None:
 if not shown:
     draw_set_up()
 loadtest_runs.draw_choice(rows, known)
-for run in shown:
-    loadtest_results.draw_head(run, series)
 growing = any(run.active for run in shown)
+for run in shown:
+    loadtest_results.draw_head(run)
+    if len(shown) > 1 or growing:
+        loadtest_results.draw_judged(run, series)
 if active or growing:
     st.fragment(draw_under_way, run_every=REFRESH_SECONDS)()
 if shown and not growing:
-    loadtest_statement.draw(shown, series)
+    sides = loadtest_statement.draw(shown)
+    if len(shown) == 1:
+        loadtest_results.draw_judged(shown[0], series)
     loadtest_results.draw_curves(shown, series)
-    loadtest_results.draw_differences(shown)
+    if sides is not None:
+        loadtest_results.draw_differences(shown, *sides)
     loadtest_results.draw_timeline(shown, series)
     loadtest_results.draw_used(shown)
     loadtest_results.draw_startup(shown)

@@ -15,6 +15,7 @@ from views import loadtest_tables as tables
 from views import loadtest_words as words
 from views.loadtest_charts import GOODPUT, THROUGHPUT, TPOT, TTFT, Layout, Measure
 from views.loadtest_data import Run
+from views.loadtest_tables import Side
 from views.palette import Series
 
 # measure, the SLO that belongs to it, factor from the SLO's seconds to the unit of the chart
@@ -28,15 +29,17 @@ _CURVES: tuple[tuple[Measure, str | None, float], ...] = (
 TIMELINE_ROW_PIXELS, TIMELINE_AXES, TIMELINE_LEAST, TIMELINE_MOST = 6.0, 60.0, 180.0, 520.0
 
 
-def draw_head(run: Run, series: Mapping[str, Series]) -> None:
+def draw_head(run: Run) -> None:
     """What the run is and whether it may be relied on."""
     st.html(words.header(run))
     if said := words.banner(run):
         tone, text = said
         {"error": st.error, "warning": st.warning, "info": st.info}[tone](text)
-    if found := words.judged(run):
-        st.html(found)
-    st.html(words.engines_of(run, series))
+
+
+def draw_judged(run: Run, series: Mapping[str, Series]) -> None:
+    """What the run says of itself, and its engines."""
+    st.html(words.judged(run) + words.engines_of(run, series))
 
 
 def draw_curves(runs: Sequence[Run], series: Mapping[str, Series]) -> None:
@@ -131,23 +134,12 @@ def _chart(spec: Mapping[str, Any], key: str, alt: str, **found: pd.DataFrame) -
     )
 
 
-def draw_differences(runs: Sequence[Run]) -> None:
-    """The table of differences between two sides, with intervals. Untrusted runs have no part in it."""
-    trusted = [run for run in runs if run.trusted]
-    sides = tables.sides(trusted)
-    if len(sides) < 2:
-        return
-    st.subheader("Differences", anchor=False)
-    names = list(sides)
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        first = st.selectbox("A", names, index=0, key="a", bind="query-params", width=360)
-        second = st.selectbox("B", names, index=1, key="b", bind="query-params", width=360)
-    if first == second:
-        st.info("A and B are the same. Choose another one to compare with.")
-        return
-    frame = tables.difference_frame(trusted, sides[first], sides[second])
+def draw_differences(runs: Sequence[Run], first: Side, second: Side) -> None:
+    """The table of differences between two sides, with intervals."""
+    frame = tables.difference_frame(runs, first, second)
+    st.subheader("Differences between A and B", anchor=False)
     if frame.empty:
-        st.info(f"{first} and {second} have no level in common.")
+        st.info("A and B have no load in common.")
         return
     st.dataframe(frame, hide_index=True, key="differences", placeholder=_missing(runs), column_config=_figures(frame))
 
@@ -203,6 +195,7 @@ def draw_used(runs: Sequence[Run]) -> None:
     """Memory, power and energy of each engine at each level."""
     try:
         devices = {str(row["device_id"]): f"GPU {row['index']} {row['name']}" for row in data.records("devices")}
+        parts = {run.run_id: data.records("memory_parts", at=run.row["ended"]) for run in runs}
     except StoreError as error:
         empty.store_problem(error)
         return
@@ -211,6 +204,8 @@ def draw_used(runs: Sequence[Run]) -> None:
         used = tables.used_frame(run, devices)
         if not used.empty:
             st.subheader(f"Memory and energy{more}", anchor=False)
+            if held := words.made_of(run, parts[run.run_id]):
+                st.html(held)
             st.dataframe(used, hide_index=True, key=f"used-{run.key}", placeholder=_missing(runs),
                          column_config=_figures(used))  # fmt: skip
         elif run.row["source"] == loadtest_data.OWN:

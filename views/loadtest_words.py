@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from views import cards, formatting, loadtest_data, palette
+from views import cards, formatting, loadtest_data, memory_bar, palette
 from views.loadtest_data import Row, Run
 from views.palette import Series
 from views.states import Look
@@ -131,6 +131,20 @@ def engines_of(run: Run, series: Mapping[str, Series]) -> str:
             f"<span>{palette.swatch(series[key])}<b>{escape(str(first['label']))}</b> {escape(facts)}</span>"
         )
     return f'<div class="er-legend">{"".join(entries)}</div>'
+
+
+def made_of(run: Run, parts: Sequence[Row]) -> str:
+    """
+    What the memory of its engines was made of, reserved cache and weights, from rows of the query `memory_parts`.
+
+    Only for the lives of the engines that the run met; empty where nothing is known.
+    """
+    told = []
+    for stage in {loadtest_data.owner(stage): stage for stage in run.stages}.values():
+        mine = [row for row in parts if row["epoch_id"] is not None and row["epoch_id"] == stage["epoch_id"]]
+        if drawn := memory_bar.bars(mine, str(stage["engine"])):
+            told.append(f'<p class="er-plan"><b>{escape(str(stage["label"]))}</b></p>{drawn}')
+    return f'<div class="er-made">{"".join(told)}</div>' if told else ""
 
 
 def legend(runs: Sequence[Run], series: Mapping[str, Series]) -> str:
