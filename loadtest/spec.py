@@ -172,6 +172,11 @@ class Spec(_Part):
             wrong = [level for level in self.levels if level != int(level) or level > MOST_CONCURRENCY]
             if wrong:
                 raise ValueError(f"concurrency must be a whole number from 1 to {MOST_CONCURRENCY}, not {wrong[0]:g}")
+            if self.requests is not None and self.requests < self.swept_levels[-1]:
+                raise ValueError(
+                    f"{self.requests} requests keep no {self.swept_levels[-1]:g} users busy; a stage needs at least one "
+                    "a user, better five"
+                )
         names = [endpoint.name for endpoint in self.endpoints]
         if len(set(names)) < len(names):
             raise ValueError("two endpoints have the same name; give each a label of its own")
@@ -181,6 +186,11 @@ class Spec(_Part):
     def swept_levels(self) -> tuple[float, ...]:
         """The levels that are run, rising; a closed loop has level 1 among them, whether asked for or not."""
         return tuple(sorted({*self.levels, 1.0} if self.mode == "closed" else self.levels))
+
+    @property
+    def most_in_flight(self) -> int:
+        """Most requests that one endpoint is ever asked at once."""
+        return int(self.swept_levels[-1]) if self.mode == "closed" else self.max_in_flight
 
     def stage_requests(self, level: float) -> int | None:
         """How many requests a stage at `level` sends at most; None: as many as its duration allows."""

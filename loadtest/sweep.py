@@ -103,6 +103,7 @@ class Sweep:
         try:
             if self._level_1_added:
                 self._note("level_1_added", "Level 1 was added: without it nothing tells what a single user gets.")
+            self._check_connections()
             ceiling = await meter.ceiling_chunks_per_second()
             identified = [
                 await prepare(
@@ -121,6 +122,15 @@ class Sweep:
         finally:
             for caller in callers:
                 caller.pool.close()
+
+    def _check_connections(self) -> None:
+        """A limit of the client would queue requests unseen."""
+        most, limit = self._spec.most_in_flight, meter.connection_limit()
+        if limit is not None and most > limit:
+            raise SpecError(
+                f"up to {most} requests in flight need as many connections, and this process may open {limit}: "
+                "ask for less, or raise the limit of open files (ulimit -n)"
+            )
 
     async def _one(
         self, planned: Planned, caller: Caller, identified: Identified, prompts: Prompts, ceiling: float
