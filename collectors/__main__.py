@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -21,11 +22,15 @@ from collectors.probe import Probed, probe, survey
 from collectors.redaction import redact_url
 from collectors.registry import Registry
 from collectors.report import facts_text, table_text, text
-from loadtest import manager
-from loadtest.endpoints import known_endpoints
+from loadtest.commands import LoadtestCommands
+from loadtest.endpoints import Known, known_endpoints
+from loadtest.ingest import Run as LoadtestOfEngines
+from loadtest.ingest import Stage
+from loadtest.manager import Manager
 from loadtest.resources import after_stage
 from store.client import StoreClient
 from store.local import LocalStore
+from store.model import Row
 from store.protocol import StoreError, StoreUnavailableError
 from store.writer import Writer
 
@@ -53,17 +58,18 @@ class Run(BaseModel):
 
 def _load_tests(
     settings: configuration.Settings, writer: Writer, reads: LocalStore, registry: Registry
-) -> manager.Manager:
+) -> LoadtestCommands:
     """What carries out load tests in a collector. Here, so that nothing else that collects knows of it."""
     targets = [(target.url, target.name, target.api_key_env) for target in settings.target]
-    return manager.Manager(
-        settings,
-        writer,
-        reads,
-        lambda: known_endpoints([(e, registry.epoch_of(e.engine_id)) for e in registry.engines()], targets),
-        registry.epoch_of,
-        lambda run, stage: after_stage(reads, registry.epoch_of, settings.host, run, stage),
-    )
+
+    def known() -> list[Known]:
+        return known_endpoints([(e, registry.epoch_of(e.engine_id)) for e in registry.engines()], targets)
+
+    def after(run: LoadtestOfEngines, stage: Stage) -> Sequence[Row]:
+        return after_stage(reads, registry.epoch_of, settings.host, run, stage)
+
+    manager = Manager(settings, writer, registry.epoch_of, after)
+    return LoadtestCommands(settings, writer, reads, manager, known)
 
 
 class Once(BaseModel):

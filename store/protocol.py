@@ -116,7 +116,9 @@ class Store(Protocol):
 # Series queries return raw samples where there are few enough, else buckets (mean, _min, _max),
 # ordered by series and ts, with one row of NULLs where sampling had a gap, so that charts break
 # their lines there. `label` is unique among engines. Series tell in the metadata of their schema how fine
-# they are: `bucket_seconds` (0: raw samples) and `gap_seconds`. A bucket's ts is its beginning.
+# they are: `bucket_seconds` (0: raw samples) and `gap_seconds`. A bucket's ts is its beginning. `level` says what they
+# were made of: 'raw' samples, or rollups by the 'minute' or 'hour', which count whole where the range begins or ends
+# inside one. Long ranges come from rollups, and so does what is older than samples are kept for.
 # Rates and their rules: store/schema/0002_rates.sql. A person's own SQL finds them in the view `engine_rate`.
 #
 # overview(at=None, window_seconds=60, rate_window_seconds=10)   one row an engine; one that stopped more than ten
@@ -149,6 +151,10 @@ class Store(Protocol):
 # host_series(start, end, points=400)
 #   ts host cpu_count memory_total_bytes swap_total_bytes, and mean, _min, _max of:
 #   cpu_fraction memory_used_bytes swap_used_bytes load_1m
+# latency_series(start, end, points=400, engine_id=None, quantity=None)   the columns of latency over time; a bucket
+#   that was sampled without any observation has count 0 and no quantiles. Observations are merged, never averaged
+#   ts engine_id label quantity count mean_seconds, pNN_seconds pNN_low_seconds pNN_high_seconds for p50 p95 p99
+# extent()     oldest_ts newest_ts, and from when on each level has rows: raw_oldest_ts minute_oldest_ts hour_oldest_ts
 # devices()    device_id vendor index name memory_total_bytes driver_version and the newest device_sample's columns
 # sources()    source_id kind state ts duration_seconds lateness_seconds interval_seconds detail found_by
 #              last_ok (ts; NULL: not in the last day) samples_10m errors_10m lateness_max_10m_seconds engine_id label
@@ -209,6 +215,7 @@ class Store(Protocol):
 #   an engine is in use
 # loadtest_records {run_id, lines}           -> {..., stop}: NDJSON of `loadtest.records`; `stop`: somebody wants it to
 # loadtest_stop {run_id}                     -> the same as loadtest_start; what was measured until then stays valid
+# loadtest_import {files: [{name, text}], name?} -> {run_ids, notes}; all of the files, or none
 # loadtest_status {run_id?}                  -> {runs: [...]} waiting, running and recently ended ones, in the order in
 #   which they were asked for: run_id name state detail waits_for began ended labels mode stage stages label level
 #   repeat planned phase done failed in_flight rate_tokens_per_second seconds_left; null: not known yet

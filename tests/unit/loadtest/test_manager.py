@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from loadtest import manager as manager_module
+from loadtest.commands import LoadtestCommands
 from loadtest.endpoints import known_endpoints
 from loadtest.manager import Manager
 from loadtest.records import RunBegan, RunEnded, StageBegan, to_line
@@ -28,6 +29,7 @@ from tests.support.loadtest_rows import RUN, judgement, run, stage
 from tests.support.rows import HOST, engine, epoch, sample
 from tests.support.wait import until
 
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "loadtest"
 VLLM, LLAMA = "vllm-8000", "llama.cpp-8080"
 LLAMA_URL = "http://127.0.0.1:8080"
 Records = list[dict[str, Any]]
@@ -49,20 +51,25 @@ class Place:
         self.found: list[LoadtestJudgement] = []  # what the store has to say after each stage
         self._held = held
 
-    def manage(self, script: str) -> Manager:
-        """A manager whose workers follow `script`."""
+    def manage(self, script: str) -> LoadtestCommands:
+        """The commands of a manager whose workers follow `script`."""
         targets = [(target.url, target.name, target.api_key_env) for target in self.settings.target]
         manager = Manager(
             self.settings,
             self.writer,
-            self.store,
-            lambda: known_endpoints(self.engines.values(), targets),
             lambda engine_id: self.engines[engine_id][1],
             lambda run, stage: self.found,
             [sys.executable, "-m", "tests.support.scripted_worker", script],
         )
-        self._held.callback(manager.close)
-        return manager
+        commands = LoadtestCommands(
+            self.settings,
+            self.writer,
+            self.store,
+            manager,
+            lambda: known_endpoints(self.engines.values(), targets),
+        )
+        self._held.callback(commands.close)
+        return commands
 
     def rows(self, name: str, run_id: str | None = None) -> Records:
         self.writer.flush()
@@ -71,7 +78,7 @@ class Place:
     def run(self, run_id: str) -> dict[str, Any]:
         return next(row for row in self.rows("loadtest_runs") if row["run_id"] == run_id)
 
-    def ended(self, manager: Manager, run_id: str) -> dict[str, Any]:
+    def ended(self, manager: LoadtestCommands, run_id: str) -> dict[str, Any]:
         """The stored row of a run, when it is over."""
         until(lambda: status(manager, run_id)["state"] not in ("waiting", "running"), 60, "the end of the run")
         return self.run(run_id)
@@ -93,16 +100,16 @@ def spec(*engine_ids: str, **more: Any) -> dict[str, Any]:
     return {"endpoints": [{"engine_id": name} for name in engine_ids], "levels": [1, 2], "repeats": 1, **more}
 
 
-def start(manager: Manager, *engine_ids: str, name: str = "Monday", **more: Any) -> dict[str, Any]:
+def start(manager: LoadtestCommands, *engine_ids: str, name: str = "Monday", **more: Any) -> dict[str, Any]:
     return manager.commands["loadtest_start"]({"spec": spec(*engine_ids, **more), "name": name})
 
 
-def status(manager: Manager, run_id: str) -> dict[str, Any]:
+def status(manager: LoadtestCommands, run_id: str) -> dict[str, Any]:
     (told,) = manager.commands["loadtest_status"]({"run_id": run_id})["runs"]
     return told
 
 
-def stop(manager: Manager, run_id: str) -> dict[str, Any]:
+def stop(manager: LoadtestCommands, run_id: str) -> dict[str, Any]:
     return manager.commands["loadtest_stop"]({"run_id": run_id})
 
 
@@ -349,7 +356,7 @@ def test_an_engine_that_is_stopped_is_refused(place: Place) -> None:
         ("loadtest_start", {}, "spec must be a JSON object"),
         ("loadtest_start", {"spec": {"endpoints": "x"}}, "list of endpoints"),
         ("loadtest_start", {"spec": {"endpoints": [{"engine_id": VLLM}], "levels": [0]}}, "greater than 0"),
-        ("loadtest_start", {"spec": {"endpoints": [{"engine_id": VLLM}]}, "name": "x" * 300}, "200 characters"),
+        ("loadtest_start", {"spec": {"endpoints": [{"engine_id": VLLM}]}, "name": "x" * 300}, "at most 200"),
         ("loadtest_begin", {"spec": {}, "run_id": "a/b"}, "run_id must be given"),
         ("loadtest_records", {"run_id": "x", "lines": "y"}, "list of text"),
     ],
@@ -357,6 +364,38 @@ def test_an_engine_that_is_stopped_is_refused(place: Place) -> None:
 def test_a_wrong_command_is_told_what_is_wrong(place: Place, command: str, given: dict[str, Any], told: str) -> None:
     with pytest.raises(UnknownQueryError, match=told):
         place.manage("usual").commands[command](given)
+
+
+def test_result_files_of_other_tools_become_runs(place: Place) -> None:
+    commands = place.manage("usual").commands
+    bench = (FIXTURES / "vllm_bench_0.32.0_detailed.json").read_text()
+    csv = (FIXTURES / "llama_bench.csv").read_text()
+    files = [{"name": "monday.json", "text": bench}, {"name": "../b.csv", "text": csv}]
+    answer = commands["loadtest_import"]({"files": files, "name": "Monday"})
+    rows = {row["name"]: row for row in place.rows("loadtest_runs")}
+    assert {name: (row["source"], row["state"], row["started_by"]) for name, row in rows.items()} == {
+        "Monday: monday.json": ("vllm bench serve", "imported", "import"),
+        "Monday: b.csv": ("llama-bench", "imported", "import"),
+    }
+    assert set(answer["run_ids"]) == {row["run_id"] for row in rows.values()}
+    assert answer["notes"]
+    run_id = rows["Monday: monday.json"]["run_id"]
+    # `completed` of the file, see tests/fixtures/README.md
+    assert len(place.rows("loadtest_requests", run_id)) == json.loads(bench)["completed"]
+    assert place.rows("loadtest_stages", run_id)[0]["ended"].tzinfo is not None
+
+
+def test_files_are_imported_all_or_none(place: Place) -> None:
+    commands = place.manage("usual").commands
+    good = {"name": "good.csv", "text": (FIXTURES / "llama_bench.csv").read_text()}
+    with pytest.raises(RefusedError, match=r"bad\.json: "):
+        commands["loadtest_import"]({"files": [good, {"name": "bad.json", "text": "{}"}]})
+    with pytest.raises(RefusedError, match="given twice"):
+        commands["loadtest_import"]({"files": [good, good]})
+    assert place.rows("loadtest_runs") == []
+    for files in (None, [], [{"name": "x"}], [good] * 101):
+        with pytest.raises(UnknownQueryError, match="files"):
+            commands["loadtest_import"]({"files": files})
 
 
 def test_nothing_of_a_run_comes_back_after_it_was_deleted(place: Place) -> None:
