@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, field_validator
 from pydantic_settings import BaseSettings, CliApp, CliSubCommand, SettingsConfigDict
 
 import settings as configuration
-from loadtest import command_line, display, worker
+from loadtest import command_line, display, results, worker
 from loadtest.spec import DEFAULT_LEVELS, Spec, SpecError
 from store.protocol import StoreError
 
@@ -75,10 +75,12 @@ class Run(BaseModel):
         except (StoreError, OSError) as refused:
             sys.exit(f"loadtest: {refused}")
         if self.as_json:
-            print(display.json_document(outcome.run_id, outcome.stages, outcome.judgements, outcome.ended))
+            print(results.json_document(outcome.run_id, outcome.stages, outcome.judgements, outcome.ended))
         else:
             print(display.stages_table(outcome.stages))
             print("\n".join(display.judgement_lines(outcome.judgements, outcome.stages)))
+            for _, _, found in results.crossovers(outcome.stages, outcome.judgements):
+                print(found.sentence)
             print(f"stored as {outcome.run_id}" if outcome.stored else "not stored: no collector followed the run")
         if outcome.failed is not None:
             sys.exit(f"loadtest: {outcome.failed}")
