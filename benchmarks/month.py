@@ -288,9 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{given.days} days of {len(ENGINES)} engines and 8 GPUs in {path}")
     for name, seconds in spent.items():
         print(f"  {name:<12}{seconds:8.1f} s")
-    print(
-        f"  {'file':<12}{path.stat().st_size / 1e6:8.0f} MB    budget 400 MB for 30 days, log {wal_bytes(path)} bytes"
-    )
+    print(f"  {'file':<12}{path.stat().st_size / 1e6:8.0f} MB    budget 400 MB for {DAYS} days")
     return 0
 
 

@@ -30,6 +30,7 @@ from collectors.startup import StartupWatch
 from settings import Settings
 from store import address
 from store.local import LocalStore
+from store.maintenance import Maintenance
 from store.model import EngineState, Event
 from store.protocol import Command
 from store.server import serve
@@ -115,6 +116,9 @@ class Collector:
         extension = self._extend(settings, writer, reads, registry) if self._extend else None
         if extension is not None:
             opened.callback(extension.close)
+        maintenance = Maintenance(writer, settings.store)
+        maintenance.start()
+        opened.callback(maintenance.stop)
         server = serve(writer, settings, self._status, extension.commands if extension else None)
         opened.callback(server.stop)
         address.write(settings.run_folder, server.address(started_by=self._started_by, started=started))

@@ -14,6 +14,7 @@ import structlog
 
 from store.heartbeat import TIMED_TABLES
 from store.model import ROW_TYPES, Row
+from store.rollup import MINUTE, SAMPLES, floor, note_late
 
 _LOG = structlog.get_logger(__name__)
 
@@ -35,6 +36,7 @@ _VALUES: dict[type[Row], Callable[[Row], tuple[Any, ...]]] = {
     row: attrgetter(*(field.name for field in fields(row))) for row in ROW_TYPES
 }
 _TIMED = frozenset(row for row in ROW_TYPES if row.table in TIMED_TABLES)
+_ROLLED = frozenset(row for row in ROW_TYPES if row.table in SAMPLES)
 _time: Callable[[Row], datetime] = attrgetter("ts")
 
 
@@ -47,8 +49,12 @@ class Sorted:
     reason: str | None = None
 
 
-def write(connection: duckdb.DuckDBPyConnection, batch: Sequence[Row]) -> None:
-    """Commit all rows in one transaction, or none. Raises one of `ROW_FAULTS`, or `duckdb.Error`."""
+def write(connection: duckdb.DuckDBPyConnection, batch: Sequence[Row], rolled_until: datetime | None = None) -> None:
+    """
+    Commit all rows in one transaction, or none. Raises one of `ROW_FAULTS`, or `duckdb.Error`.
+
+    Minutes before `rolled_until` that get samples are noted, so that they are rolled up again.
+    """
     groups: dict[type[Row], list[tuple[Any, ...]]] = {}
     for row in batch:
         groups.setdefault(type(row), []).append(_VALUES[type(row)](row))
@@ -57,6 +63,9 @@ def write(connection: duckdb.DuckDBPyConnection, batch: Sequence[Row]) -> None:
         for kind, rows in groups.items():
             with connection.appender(kind.table) as appender:
                 appender.append_rows(rows)
+        if rolled_until is not None:
+            late = {floor(_time(row), MINUTE) for row in batch if type(row) in _ROLLED and _time(row) < rolled_until}
+            note_late(connection, sorted(late))
         connection.commit()
     except BaseException:
         with contextlib.suppress(duckdb.Error):  # a failed commit has already ended the transaction

@@ -68,7 +68,7 @@ class Checkpoints:
     def put_off(self) -> Iterator[None]:
         """Keep checkpoints away for a while. Raises `StoreBusyError` when somebody else does so already."""
         if not self._running.acquire(timeout=HOLD_WAIT_SECONDS):
-            raise StoreBusyError("another snapshot is being made; try again when it is done")
+            raise StoreBusyError("a snapshot or the deletion of old rows is under way; try again when it is done")
         try:
             yield
         finally:

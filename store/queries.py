@@ -12,14 +12,14 @@ import duckdb
 import pyarrow as pa
 
 from settings import StoreSettings
-from store import disk
+from store import disk, series
 from store.database import file_bytes, wal_bytes
 from store.heartbeat import TIMED_TABLES
 from store.migrations import schema_version
 from store.model import ROW_TYPES
 from store.parameters import Accepts, Value, check
 from store.protocol import Parameter, UnknownQueryError
-from store.series import Source, plan
+from store.series import Source
 
 SQL_FOLDER = Path(__file__).parent / "sql"
 
@@ -36,6 +36,7 @@ class Query:
 _RANGE = {"start": Accepts("time", required=True), "end": Accepts("time", required=True)}
 _SERIES = {**_RANGE, "points": Accepts("points", 400)}
 _ENGINE = {"engine_id": Accepts("text")}
+_HOST_MEMORY = "device_id IS NULL AND engine_id IS NOT NULL"
 _RUN = {"run_id": Accepts("text", required=True)}
 
 QUERIES: Mapping[str, Query] = {
@@ -48,14 +49,19 @@ QUERIES: Mapping[str, Query] = {
         as_of_now=True,
     ),
     "latency": Query(_RANGE),
-    "engine_series": Query(_SERIES, Source("engine_sample", "engine_id")),
+    "engine_series": Query(_SERIES, Source("engine_sample", "engine", "engine_id")),
     "engine_memory_series": Query(
-        _SERIES, Source("process_memory", "engine_id", "device_id IS NULL AND engine_id IS NOT NULL")
+        _SERIES, Source("process_memory", "process_memory", "engine_id", *[_HOST_MEMORY] * 2)
     ),
-    "device_series": Query(_SERIES, Source("device_sample", "device_id")),
-    "device_memory_series": Query(_SERIES, Source("device_sample", "device_id")),
-    "host_series": Query(_SERIES, Source("host_sample", "host")),
-    "host_memory_series": Query(_SERIES, Source("host_sample", "host")),
+    "device_series": Query(_SERIES, Source("device_sample", "device", "device_id")),
+    "device_memory_series": Query(_SERIES, Source("device_sample", "device", "device_id")),
+    "host_series": Query(_SERIES, Source("host_sample", "host", "host")),
+    "latency_series": Query(
+        {**_SERIES, **_ENGINE, "quantity": Accepts("text")},
+        Source("latency_bucket", "latency", "engine_id", "isinf(le)"),
+    ),
+    "host_memory_series": Query(_SERIES, Source("host_sample", "host", "host")),
+    "extent": Query(),
     "devices": Query(as_of_now=True),
     "sources": Query(as_of_now=True),
     "quantities": Query(_ENGINE),
@@ -116,19 +122,19 @@ def run(
     start, end, points = values["start"], values["end"], values["points"]
     if not (isinstance(start, datetime) and isinstance(end, datetime) and isinstance(points, int)):
         raise UnknownQueryError(f"query {name!r} needs start, end and points")
-    chosen = plan(cursor, query.series, start, end, points)
-    table = _table(
-        cursor,
-        name,
-        {
-            "start": chosen.start,
-            "end": chosen.end,
-            "bucket_seconds": chosen.bucket_seconds,
-            "gap_seconds": chosen.gap_seconds,
-        },
-    )
-    return table.replace_schema_metadata(
-        {"bucket_seconds": f"{chosen.bucket_seconds:g}", "gap_seconds": f"{chosen.gap_seconds:g}"}
+    chosen = series.plan(cursor, query.series, start, end, points)
+    text = series.sql(name, chosen)
+    filters = {key: value for key, value in values.items() if key not in _SERIES}
+    return (
+        cursor.sql(text, params={**chosen.parameters(text), **filters})
+        .to_arrow_table()
+        .replace_schema_metadata(
+            {
+                "bucket_seconds": f"{chosen.bucket_seconds:g}",
+                "gap_seconds": f"{chosen.gap_seconds:g}",
+                "level": chosen.level,
+            }
+        )
     )
 
 

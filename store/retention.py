@@ -19,11 +19,13 @@ DAY = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Tables whose rows are kept for so many days, and the column of `rollup_state` that says since when."""
+    """Tables whose rows are kept for so many days, the column of `rollup_state` that says since when, and whether
+    they go to the archive where that is switched on."""
 
     tables: tuple[str, ...]
     days: int
     kept_from: str
+    archived: bool = True
 
 
 def levels(settings: StoreSettings) -> tuple[Level, ...]:
@@ -32,7 +34,7 @@ def levels(settings: StoreSettings) -> tuple[Level, ...]:
     return (
         Level(("latency_bucket",), settings.histogram_days, "histogram_from"),
         Level((*samples, "source_health"), settings.raw_days, "raw_from"),
-        Level(tuple(f"{family}_minute" for family in FAMILIES), settings.minute_days, "minute_from"),
+        Level(tuple(f"{family}_minute" for family in FAMILIES), settings.minute_days, "minute_from", archived=False),
     )
 
 

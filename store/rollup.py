@@ -174,7 +174,9 @@ def roll_late(connection: duckdb.DuckDBPyConnection) -> int:
             connection.execute(f"DELETE FROM {table} WHERE ts >= $a AND ts < $b", {"a": begin, "b": end})  # noqa: S608
             hours |= _hours(begin, end)
         for begin, end in _ranges([minute for minute in late if minute >= gone], AFTER_LATE):
-            end = min(end, known.minute_until or end)
+            end = min(end, known.minute_until or begin)
+            if begin >= end:
+                continue  # not rolled up yet: its turn is still to come
             connection.execute(
                 f"DELETE FROM {family}_minute WHERE ts >= $a AND ts < $b",  # noqa: S608
                 {"a": begin, "b": end},

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,6 +25,7 @@ import duckdb
 import structlog
 
 from settings import StoreSettings
+from store import rollup
 from store.batch import ROW_FAULTS, Sorted, newest_time, sort_out, write
 from store.checkpoints import Checkpoints
 from store.database import file_bytes, open_for_writing, wal_bytes
@@ -95,6 +96,8 @@ class Writer:
         self._problem: str | None = None
         self._rejection: str | None = None
         self.checkpoints = Checkpoints(path)
+        self.rolled_until: datetime | None = None  # samples before it are noted as late, see store.rollup
+        self.maintenance_problem: str | None = None
         gap = self._open()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
@@ -168,7 +171,7 @@ class Writer:
                 return SourceState.ERROR, self._problem
             if self._closed:
                 return SourceState.ERROR, "The store is closed; start the collector again."
-            notes = [self.checkpoints.problem] if self.checkpoints.problem else []
+            notes = [note for note in (self.checkpoints.problem, self.maintenance_problem) if note]
             if self._dropped:
                 notes.append(
                     f"{self._dropped} rows were dropped while the disk could not take them; the oldest went first. "
@@ -203,6 +206,28 @@ class Writer:
             except duckdb.Error as error:
                 raise StoreError(self._problem or f"{self.path} cannot be read: {error}") from error
 
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """
+        A transaction of the caller's thread beside those of the writer; no checkpoint is made meanwhile.
+
+        It must not change rows that others change. Raises `StoreError`.
+        """
+        with self.checkpoints.put_off():
+            cursor = self.cursor()
+            try:
+                cursor.begin()
+                try:
+                    yield cursor
+                    cursor.commit()
+                except BaseException:
+                    with contextlib.suppress(duckdb.Error):  # a failed commit has already ended the transaction
+                        cursor.rollback()
+                    raise
+            finally:
+                cursor.close()
+            self.checkpoints.committed()
+
     # ---- the thread --------------------------------------------------------------------------
 
     def _open(self) -> Event | None:
@@ -215,6 +240,7 @@ class Writer:
                 kept.unlink(missing_ok=True)
             raise
         self._con = self._root.cursor()
+        self.rolled_until = rollup.state(self._root).minute_until
         gap = find_gap(self.path, self._root, self._host, heartbeat, kept)
         self._newest = heartbeat.newest if heartbeat else None
         return gap
@@ -258,10 +284,10 @@ class Writer:
         written = Sorted(batch, [])
         try:
             try:
-                write(self._con, batch)
+                write(self._con, batch, self.rolled_until)
             except ROW_FAULTS:
                 written = sort_out(self._con, batch)
-                write(self._con, written.good)
+                write(self._con, written.good, self.rolled_until)
         except Exception as error:  # noqa: BLE001 - whatever it is: the rows stay, health() and the log tell it
             self._put_back(batch, error)
             return False

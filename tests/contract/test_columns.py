@@ -60,6 +60,11 @@ COLUMNS = {
         *_mean_min_max("cpu_fraction", "memory_used_bytes", "swap_used_bytes", "load_1m"),
     ],
     "host_memory_series": _words("ts host part engine_id label method memory_bytes"),
+    "latency_series": [
+        *_words("ts engine_id label quantity count mean_seconds"),
+        *(f"p{q}_{end}" for q in (50, 95, 99) for end in ("seconds", "low_seconds", "high_seconds")),
+    ],
+    "extent": _words("oldest_ts newest_ts raw_oldest_ts minute_oldest_ts hour_oldest_ts"),
     "devices": _words(
         "device_id vendor index name memory_total_bytes driver_version ts host state detail memory_used_bytes "
         "memory_reserved_bytes utilisation_fraction memory_utilisation_fraction power_watts power_limit_watts "
@@ -151,4 +156,4 @@ def test_columns(filled: Filled, name: str) -> None:
         if pa.types.is_timestamp(field.type):
             assert field.type.tz == "UTC", field.name
     if name != "disk_tables":  # it lists the tables of an empty store too
-        assert table.num_rows == (1 if name in ("status", "disk", "stage_resources", "window_summary") else 0)
+        assert table.num_rows == (1 if name in ("status", "extent", "disk", "stage_resources", "window_summary") else 0)

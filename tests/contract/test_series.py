@@ -59,7 +59,7 @@ def test_buckets_keep_peaks_and_gaps(filled: Filled) -> None:
         *(host_sample(s, cpu_fraction=0.9 if s == 123 else 0.1, memory_used_bytes=1000, cpu_count=4) for s in seconds)
     )
     table = filled.store.query("host_series", {"start": at(0), "end": at(800), "points": 20})
-    assert table.schema.metadata == {b"bucket_seconds": b"43", b"gap_seconds": b"86"}
+    assert table.schema.metadata == {b"bucket_seconds": b"43", b"gap_seconds": b"86", b"level": b"raw"}
     rows = table.to_pylist()
     assert len(rows) <= 20
     assert max(row["cpu_fraction_max"] for row in rows if row["cpu_fraction_max"] is not None) == 0.9

@@ -1,0 +1,108 @@
+"""
+The thread that keeps the store in shape: rolls samples up every minute, and deletes what is old enough.
+
+It works in small transactions on a cursor of its own, beside the writer: rows are never kept waiting, and a crash
+at any point leaves a step done or not done. Nothing is deleted before it is in the rollups by the hour and, where
+the archive is switched on, in the archive.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TypeVar
+
+import duckdb
+import structlog
+
+from settings import StoreSettings
+from store import archive, retention, rollup
+from store.protocol import StoreError
+from store.writer import Writer
+
+_LOG = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+INTERVAL_SECONDS = 60.0
+PAUSE_SECONDS = 0.05  # between two steps, so that a long catching up leaves room for others
+DELETE_STEP = timedelta(hours=1)  # rows of one hour of one table at once
+
+
+class Maintenance:
+    """Maintains the file of `writer` from `start` until `stop`."""
+
+    def __init__(self, writer: Writer, settings: StoreSettings) -> None:
+        self._writer = writer
+        self._settings = settings
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="store-maintenance", daemon=True)
+
+    def start(self) -> None:
+        """Begin with a first round at once."""
+        self._thread.start()
+
+    def stop(self, timeout_seconds: float = 30.0) -> None:
+        """End after the step that is being made."""
+        self._stopping.set()
+        self._thread.join(timeout_seconds)
+
+    def once(self, now: datetime) -> None:
+        """
+        One round as of `now`: roll up, then delete. Raises `StoreError` or `duckdb.Error`.
+
+        What was done until then stays done, and the next round goes on from there.
+        """
+        until = rollup.floor(now - rollup.SETTLE, rollup.MINUTE)
+        self._writer.rolled_until = max(self._writer.rolled_until or until, until)
+        self._writer.flush()  # from here on, the writer notes what comes for the time before
+        while self._step(lambda cursor: rollup.roll_minutes(cursor, until)):
+            pass
+        self._step(rollup.roll_hours)
+        self._step(rollup.roll_late)
+        for level in retention.levels(self._settings):
+            while not self._stopping.is_set() and self._delete_day(level, now):
+                pass
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self.once(datetime.now(UTC))
+            except (StoreError, duckdb.Error) as error:
+                _LOG.warning("maintenance_failed", error=str(error))
+                self._writer.maintenance_problem = (
+                    f"Rollups and retention wait: {error}. It is tried again every minute; no sample is lost."
+                )
+            else:
+                self._writer.maintenance_problem = None
+            self._stopping.wait(INTERVAL_SECONDS)
+
+    def _step(self, change: Callable[[duckdb.DuckDBPyConnection], T]) -> T | None:
+        """One transaction, then a pause; None without doing anything while it is stopping."""
+        if self._stopping.is_set():
+            return None
+        with self._writer.transaction() as cursor:
+            done = change(cursor)
+        self._stopping.wait(PAUSE_SECONDS)
+        return done
+
+    def _delete_day(self, level: retention.Level, now: datetime) -> bool:
+        """Delete the oldest day of a level that is due, table by table. False when none is."""
+        day = self._step(lambda cursor: retention.due(cursor, level, now))
+        if day is None:
+            return False
+        self._step(lambda cursor: retention.begin(cursor, level, day))
+        for table in level.tables:
+            if level.archived and self._settings.archive:
+                self._step(partial(self._archive_day, table=table, day=day))
+                continue
+            begin = day
+            while begin < day + retention.DAY:
+                self._step(partial(retention.delete, table=table, start=begin, end=begin + DELETE_STEP))
+                begin += DELETE_STEP
+        return True
+
+    def _archive_day(self, cursor: duckdb.DuckDBPyConnection, table: str, day: datetime) -> None:
+        archive.keep(cursor, self._writer.path, table, day.date())
+        retention.delete(cursor, table, day, day + retention.DAY)
