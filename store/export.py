@@ -65,6 +65,9 @@ EXPORTABLE: Mapping[str, Exportable] = {
     "engine_latest": Exportable("engine_latest", "first_seen", "engine_id"),
     "epoch_latest": Exportable("epoch_latest", "first_seen", "engine_id"),
     "device_latest": Exportable("device_latest", "first_seen", None),
+    "engine_hours": Exportable("engine_hours", "hour", "engine_id", "ORDER BY hour, engine_id"),
+    "latency_hours": Exportable("latency_hours", "hour", "engine_id", "ORDER BY hour, engine_id, quantity, le"),
+    "device_hours": Exportable("device_hours", "hour", None, 'ORDER BY hour, "index"'),
     **{
         f"{family}_{width}": Exportable(f"{family}_{width}", "ts", engine)
         for family, engine in ROLLUPS.items()
@@ -138,10 +141,12 @@ def _series(cursor: duckdb.DuckDBPyConnection, path: Path, wanted: ExportRequest
 
 
 def _columns(described: Sequence[tuple[str, str]]) -> str:
-    """What to select so that times are text of one form."""
+    """What to select so that times are text of one form, and lists are text at all."""
     return ", ".join(
         f'strftime("{name}", \'%Y-%m-%dT%H:%M:%S.%fZ\') AS "{name}"'
         if kind == "TIMESTAMP WITH TIME ZONE"
+        else f'"{name}"::VARCHAR AS "{name}"'
+        if kind.endswith("[]")
         else f'"{name}"'
         for name, kind in described
     )
