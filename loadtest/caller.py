@@ -36,7 +36,7 @@ class Caller:
         self.model = endpoint.model
         self.dialect = Dialect(frozenset())
         self.tokens = TokenModel()
-        self._key = _key(endpoint)
+        self.key = _key(endpoint)
         base = urlsplit(endpoint.url)
         path = "/v1/chat/completions" if endpoint.api == "chat" else "/v1/completions"
         self._head = self._header("POST", base.path + path, base.netloc) + b"Content-Type: application/json\r\n"
@@ -54,7 +54,7 @@ class Caller:
         What the server refuses is left out of the dialect, with a note, and the request is made again.
         """
         exchange = await self._connected(self.request(prompt, output_tokens))
-        timing = read_at_once(exchange, prompt)
+        timing = read_at_once(exchange, prompt, self.key)
         return timing, exchange.status
 
     async def ask_adapting(self, prompt: Prompt, output_tokens: int, note: Callable[[str], None]) -> RequestTiming:
@@ -104,8 +104,8 @@ class Caller:
             "Accept: */*",
             "Accept-Encoding: identity",
         ]
-        if self._key:
-            lines.append(f"Authorization: Bearer {self._key}")
+        if self.key:
+            lines.append(f"Authorization: Bearer {self.key}")
         return ("\r\n".join(lines) + "\r\n").encode("ascii")
 
 

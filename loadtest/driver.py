@@ -167,7 +167,7 @@ class Driver:
             self.in_flight -= 1
         self.lateness_seconds.append(exchange.sent_at - free)
         self._unread_bytes += exchange.size_bytes
-        self._unread.put_nowait((Reading(exchange), ready, due))
+        self._unread.put_nowait((Reading(exchange, self._caller.key), ready, due))
         while self._unread_bytes > MOST_UNREAD_BYTES:
             await asyncio.sleep(0.001)
 

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterator
 from time import perf_counter
 
+from collectors.redaction import HIDDEN
 from loadtest import answer as answers
 from loadtest.answer import Answer
 from loadtest.connection import Exchange
@@ -15,20 +16,21 @@ from loadtest.timing import RequestTiming, Status
 _PIECES_AT_ONCE = 100
 
 
-def read_at_once(exchange: Exchange, prompt: Prompt) -> RequestTiming:
+def read_at_once(exchange: Exchange, prompt: Prompt, key: str | None) -> RequestTiming:
     """The timing of a request, its clock beginning when it was sent."""
-    reading = Reading(exchange)
+    reading = Reading(exchange, key)
     for _ in reading.steps():
         pass
     return reading.timing(0, prompt, exchange.sent_at, exchange.sent_at)
 
 
 class Reading:
-    """Turns what came back into a timing, in steps between which other work may be done."""
+    """Turns what came back into a timing, in steps between which other work may be done. `key` must not get out."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, key: str | None) -> None:
         self.exchange = exchange
         self.answer = Answer()
+        self._key = key
 
     @property
     def cancelled(self) -> bool:
@@ -90,13 +92,15 @@ class Reading:
         )
 
     def _error(self, prompt: Prompt) -> str | None:
-        """Why the request failed; what quotes the prompt is not kept."""
+        """Why the request failed; what quotes the prompt or the key is not kept."""
         exchange, answer = self.exchange, self.answer
         error = answer.error or exchange.error
         if error is None and not answer.done and answer.finish_reason is None:
             error = "the answer ended without [DONE] and without a finish_reason"
         if error is None and not answer.chunk_at:
             error = "the answer holds no text"
+        if error is not None and self._key:
+            error = error.replace(self._key, HIDDEN)
         if error is not None and prompt.nonce and prompt.nonce[:20] in error:
             error = "the server refused the request with a message that quotes its prompt"
         return error
