@@ -19,6 +19,7 @@ page = st.navigation(
     [
         st.Page("live.py", title="Live", icon=":material/monitoring:", default=True),
         st.Page("history.py", title="History", icon=":material/history:", url_path="history"),
+        st.Page("compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
         st.Page("load_test.py", title="Load test", icon=":material/speed:", url_path="loadtest"),
         st.Page("memory.py", title="Memory", icon=":material/memory:", url_path="memory"),
         st.Page("sources.py", title="Sources", icon=":material/sensors:", url_path="sources"),

@@ -1,0 +1,244 @@
+"""
+The Compare page in its states.
+
+Expected figures are worked out from the formulas of `tests.support.demo`: vLLM generates 600 tok/s plus a wave of 60,
+computes 3,100 prompt tokens/s and 16 to 20 % of its cache; llama.cpp generates 88 tok/s, restarts at second 120.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+from tests.pages.conftest import open_page, words
+from tests.support.demo import LLAMA, SGLANG, VLLM
+from views import compare_charts, compare_sides, compare_table, compare_windows
+from views.compare_windows import EngineWindow
+
+PAGE = "compare.py"
+
+
+def window(store, engine_id: str, first: float, last: float) -> EngineWindow:
+    """Seconds of the demo's story as a window."""
+    return EngineWindow(
+        engine_id, store.demo.start + timedelta(seconds=first), store.demo.start + timedelta(seconds=last)
+    )
+
+
+def compared(*windows: EngineWindow | str):
+    texts = [one if isinstance(one, str) else one.text() for one in windows]
+    return open_page(PAGE, w=texts)
+
+
+def html(app) -> str:
+    return "\n".join(element.proto.body for element in app.get("html"))
+
+
+def table(app) -> dict[str, list[str]]:
+    """The cells of each row of all tables of the page, without markup, by the row's heading."""
+    found = {}
+    for row in re.findall(r"<tr[^>]*>(.*?)</tr>", html(app), flags=re.S):
+        head = re.search(r'<th scope="row">(.*?)</th>', row, flags=re.S)
+        if head:
+            cells = re.findall(r"<td>(.*?)</td>", row, flags=re.S)
+            found[_bare(head.group(1))] = [_bare(cell) for cell in cells]
+    return found
+
+
+def _bare(markup: str) -> str:
+    plain = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", markup)).strip()
+    return plain.replace("\N{MINUS SIGN}", "-").replace("\N{MULTIPLICATION SIGN}", "x")
+
+
+def datasets(app, place: int = 0) -> dict[str, pa.Table]:
+    chart = app.get("vega_lite_chart")[place].proto
+    return {item.name: pa.ipc.open_stream(item.data.data).read_all() for item in chart.datasets}
+
+
+def test_two_engines_side_by_side_with_difference_ratio_and_interval(serve):
+    store = serve("usual", seconds=1100)
+    rows = table(compared(window(store, VLLM, 140, 1040), window(store, LLAMA, 140, 1040)))
+    vllm, llama = rows["Generation"]
+    # Ten whole waves of 90 s: exactly 600 tokens/s on average.
+    assert vllm == "600 tok/s"
+    # 88 - 600 = -512, 88 / 600 = 0.147.
+    assert re.fullmatch(r"88\.0 tok/s -512 tok/s · 0\.147x \(0\.1\d+ to 0\.1\d+\) worse", llama)
+    assert rows["Prompt, computed"][0] == "3,100 tok/s"
+    assert rows["KV cache in use, most"][1].startswith("81 %")
+    assert rows["GPU memory, peak"][0] == "65.6 GiB"
+    assert rows["GPU memory, peak"][1].startswith("7.7 GiB -57.9 GiB · 0.117x")
+
+
+def test_a_window_too_short_for_an_interval_says_why(serve):
+    """Two waves of 90 s in 180 s: each block follows the one before it."""
+    store = serve("usual")
+    app = compared(window(store, VLLM, 140, 320), window(store, LLAMA, 140, 320))
+    assert table(app)["Generation"][1] == "88.0 tok/s -512 tok/s · 0.147x"
+    assert "no interval: the baseline: it drifted through the window" in html(app)
+
+
+def test_what_an_engine_does_not_offer_is_said_and_never_zero(serve):
+    store = serve("usual")
+    app = compared(window(store, VLLM, 140, 320), window(store, LLAMA, 140, 320))
+    rows = table(app)
+    # Exponential with mean 0.3 s: the median is 0.208 s.
+    assert rows["TTFT p50"][0].endswith(" ms")
+    assert 180 < float(rows["TTFT p50"][0].removesuffix(" ms")) < 240
+    assert rows["TTFT p50"][1] == "not offered by llama.cpp"
+    assert "llama.cpp has no histogram of the time to first token. Run a load test: the client measures it." in html(
+        app
+    )
+    assert rows["ITL mean"][1].startswith("45.5 ms")  # 4 streams at 88 tokens/s: 4 / 88 s
+    assert rows["ITL p95"][1] == "not offered by llama.cpp"
+    assert "No window has" in words(app)
+
+
+def test_unfair_differences_are_named_before_any_figure(serve):
+    store = serve("usual")
+    app = compared(window(store, VLLM, 140, 320), window(store, LLAMA, 140, 320))
+    (warning,) = [element.value for element in app.warning]
+    assert "Weights: BF16 in A; Q4_K_M in B." in warning
+    order = [element.value for element in app.subheader]
+    assert order[:2] == ["What differs", "Figures"]
+    rows = table(app)
+    assert rows["engine"] == ["vLLM", "llama.cpp"]
+    assert rows["context per request"] == ["32,768 tokens", "8,192 tokens"]
+    assert rows["requests at once"] == ["not told", "4"]
+
+
+def test_energy_of_a_shared_gpu_is_not_compared(serve):
+    store = serve("usual")
+    app = compared(window(store, VLLM, 140, 320), window(store, LLAMA, 140, 320))
+    cell = table(app)["Energy per output token"][1]
+    assert cell.endswith("J shared not comparable")
+    assert "GPU 0 was shared with Qwen3-8B on vLLM, which was not idle" in html(app)
+
+
+def test_one_engine_at_two_times_keeps_its_colour_and_the_second_takes_another(serve):
+    store = serve("usual")
+    app = compared(window(store, VLLM, 0, 90), window(store, VLLM, 90, 180))
+    assert "Nothing that is known differs between the configurations." in words(app)
+    first, second = re.findall(r"er-swatch (er-c\d)", html(app))[:2]
+    assert first != second
+    line = datasets(app)["engine"].to_pandas()
+    assert line.groupby("s", observed=True)["ts"].min().tolist() == [0.0, 0.0]  # both begin at elapsed time 0
+    assert line["ts"].max() == 90_000
+
+
+def test_a_restart_and_what_is_missing_are_told_before_the_figures(serve):
+    store = serve("usual")
+    text = words(compared(window(store, LLAMA, 0, 320), window(store, LLAMA, 140, 320)))
+    assert "It was restarted once: figures are over 2 lives of one configuration." in text
+    assert "It was ready in 97 % of its samples." in text or "It was ready in 96 % of its samples." in text
+    assert "<b>A and B</b> share some time" in text
+
+
+def test_an_engine_that_did_not_answer_has_reasons_in_place_of_figures(serve):
+    store = serve("usual")
+    app = compared(window(store, VLLM, 140, 320), window(store, SGLANG, 140, 320))
+    rows = table(app)
+    assert rows["Generation"] == ["600 tok/s", "not known"]
+    assert rows["GPU memory, mean"][1] == "none held"
+    assert "It was ready in 0 % of its samples." in words(app)
+
+
+def test_a_window_without_samples_says_so(serve):
+    store = serve("usual")
+    app = compared(window(store, VLLM, 140, 320), window(store, VLLM, -4000, -3700))
+    assert "Nothing was sampled: the engine was not there, or no collector ran." in words(app)
+    assert table(app)["Generation"] == ["600 tok/s", "not sampled"]
+
+
+def test_one_window_invites_to_add_a_second_and_offers_the_days_before(serve):
+    store = serve("usual")
+    one = window(store, VLLM, 140, 320)
+    app = compared(one)
+    assert "Add a second window to compare this one with." in words(app)
+    assert table(app)["Generation"] == ["600 tok/s"]
+    button = next(one for one in app.button if one.label == "same hours yesterday")
+    button.click().run()
+    assert app.query_params["w"] == [one.shifted(timedelta(days=1)).text(), one.text()]
+
+
+def test_without_windows_likely_comparisons_are_offered(serve):
+    serve("usual")
+    app = open_page(PAGE)
+    assert "Choose two or more windows to compare." in words(app)
+    labels = [one.label for one in app.button]
+    assert "all engines, last hour" in labels
+    lives = next(one for one in app.button if one.label.endswith("this life and the last"))
+    assert lives.label == "Qwen3-8B Q4_K_M on llama.cpp: this life and the last"
+    lives.click().run()
+    assert not app.exception
+    before, after = app.query_params["w"]
+    assert before.split("~")[2] == after.split("~")[1]  # the one ends where the other begins
+    # 4 requests of 88 tokens/s together in both lives.
+    assert [cell.split(" tok/s")[0] for cell in table(app)["Generation while working"]] == ["88.0", "88.0"]
+
+
+def test_the_form_adds_a_window(serve):
+    serve("two")
+    app = open_page(PAGE)
+    app.selectbox(key="add-engine").select(LLAMA)
+    app.segmented_control(key="add-range").set_value("last 15 min").run()
+    app.button(key="add").click().run()
+    assert not app.exception
+    (text,) = app.query_params["w"] if isinstance(app.query_params["w"], list) else [app.query_params["w"]]
+    chosen, _ = compare_windows.parse(text, datetime.now(UTC))
+    assert (chosen.engine_id, chosen.seconds) == (LLAMA, 900)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("nope~2026-11-30T09:00:00Z~2026-11-30T10:00:00Z", "No engine “nope” was ever seen"),
+        ("run:20200101T000000Z-0000~vLLM~8", "There is no load test"),
+        ("vllm-8000~2026-11-30T10:00:00Z~2026-11-30T09:00:00Z", "is not after"),
+        ("vllm-8000~2126-11-30T10:00:00Z~2126-11-30T11:00:00Z", "lies in the future"),
+        ("vllm-8000~1026-11-30T10:00:00Z~2026-11-30T09:00:00Z", "longer than ten years"),
+    ],
+)
+def test_a_window_that_cannot_be_shown_leaves_the_others(serve, text, says):
+    store = serve("usual")
+    app = compared(window(store, VLLM, 140, 320), text)
+    shown = words(app).replace("\\", "")
+    assert says in shown
+    assert table(app)["Generation"] == ["600 tok/s"]
+
+
+def test_an_engine_may_be_named_by_its_label(serve):
+    store = serve("usual")
+    named = window(store, "Qwen3-8B on vLLM", 140, 320)
+    assert table(compared(named))["Generation"] == ["600 tok/s"]
+
+
+def test_the_csv_has_full_precision_units_and_what_is_missing(serve):
+    store = serve("usual", seconds=1100)
+    sides = [compare_sides.of_engine(window(store, engine, 140, 1040)) for engine in (VLLM, LLAMA)]
+    rows = list(csv.DictReader(io.StringIO(compare_table.csv_bytes(sides).decode())))
+    vllm, llama = (row for row in rows if row["figure"] == "Generation")
+    summary = compare_sides.data.records(
+        "window_summary", start=sides[0].chosen.start, end=sides[0].chosen.end, engine_id=VLLM
+    )[0]
+    assert float(vllm["value"]) == summary["generation_tokens_per_second"]  # to the last digit
+    assert (vllm["unit"], vllm["window"], vllm["baseline"], vllm["ratio"]) == ("tok/s", "A", "True", "")
+    assert float(llama["ratio"]) == pytest.approx(88 / 600, rel=1e-9)
+    assert float(llama["ratio_low"]) < 88 / 600 < float(llama["ratio_high"])
+    assert llama["confidence"] == "0.95"
+    assert "t interval of the log ratio" in llama["method"]
+    (ttft,) = [row for row in rows if row["figure"] == "TTFT p50" and row["window"] == "B"]
+    assert (ttft["value"], ttft["missing"]) == ("", "not offered by llama.cpp")
+    lines = list(csv.DictReader(io.StringIO(compare_charts.overlay_csv(sides).decode())))
+    assert {row["quantity"]: row["unit"] for row in lines}["Generation throughput"] == "tok/s"
+    assert {row["window"] for row in lines} == {"A", "B"}
+
+
+def test_without_a_collector_the_page_says_so(use_folder, tmp_path):
+    use_folder(tmp_path / "nothing")
+    app = open_page(PAGE, w="vllm-8000~2026-11-30T09:00:00Z~2026-11-30T10:00:00Z")
+    assert "No collector answers." in words(app)

@@ -1,0 +1,182 @@
+"""
+The charts of the Compare page: windows laid over each other on elapsed time, and how their figures are distributed.
+
+Each window is a line of its own colour and dash: its engine's, unless another window has that already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import altair as alt
+import pandas as pd
+import pyarrow as pa
+
+from views import marks
+from views.compare_sides import Side
+from views.compare_windows import letter
+from views.marks import Panel, Scene
+from views.palette import DASHES, Series, dash_of, key_of
+
+PANELS = (
+    Panel("generation", "Generation throughput", "tok/s", "lines", "engine", "gen"),
+    Panel("prompt", "Prompt throughput, computed", "tok/s", "lines", "engine", "prompt"),
+    Panel("running", "Requests running", "requests", "lines", "engine", "run"),
+    Panel("waiting", "Requests waiting", "requests", "lines", "engine", "wait"),
+    Panel("kv", "KV cache in use", "%", "lines", "engine", "kv"),
+    Panel("gpu", "GPU memory held by the engine", "GiB", "lines", "memory", "gpu"),
+    Panel("host", "Host memory, resident set of the engine", "GiB", "lines", "host", "host"),
+    Panel("power", "Power of the engine's GPUs", "W", "lines", "power", "power"),
+)
+# Days count where there are some; seconds only where the axis is that fine.
+_LABELS = (
+    "(datum.value >= 86400000 ? floor(datum.value / 86400000) + ' d ' : '')"
+    " + utcFormat(datum.value, utcseconds(datum.value) ? '%H:%M:%S' : '%H:%M')"
+)
+SPREAD_TITLES = {
+    "generation": ("Generation throughput while a request runs", "tok/s"),
+    "ttft": ("TTFT", "s"),
+    "tpot": ("TPOT", "s"),
+    "itl": ("ITL", "s"),
+    "e2e": ("E2E latency", "s"),
+}
+
+
+def colours(sides: Sequence[Side], places: Mapping[str, int]) -> tuple[Series, ...]:
+    """A colour and dash for each window: its engine's (`places` by engine_id), or the next that is free."""
+    taken: set[int] = set()
+    found: list[Series] = []
+    for n, side in enumerate(sides):
+        wanted = places.get(side.engine_id or "", 0) % len(DASHES)
+        place = wanted if wanted not in taken else next(free for free in range(len(DASHES)) if free not in taken)
+        taken.add(place)
+        found.append(Series(key_of(place), side.chosen.text(), f"{letter(n)} {side.title}", place))
+    return tuple(found)
+
+
+def overlay(sides: Sequence[Side], series: Sequence[Series]) -> tuple[dict[str, Any], dict[str, pa.Table], str]:
+    """
+    The stack of overlaid lines: its specification, its data sets, and what it shows in words.
+
+    Panels that no window has a value for are left out. Empty without any line.
+    """
+    made = {
+        name: _joined(sides, series, lambda side, name=name: side.lines.get(name))  # type: ignore[misc]
+        for name in ("engine", "memory", "host", "power")
+    }
+    panels = tuple(
+        panel
+        for panel in PANELS
+        if panel.field in made[panel.dataset] and made[panel.dataset][panel.field].notna().any()
+    )
+    if not panels:
+        return {}, {}, ""
+    longest = max(frame["ts"].max() for frame in made.values() if len(frame)) / 1000
+    grid = float(max(2, round(longest / 160)))
+    spec = _overlay_spec(tuple(sorted(series, key=lambda one: one.place)), tuple(panel.key for panel in panels), grid)
+    made["window"] = pd.DataFrame({"ts": [0.0, longest * 1000]})
+    made["events"] = pd.DataFrame({"ts": [0.0], "text": [""], "when": [""]})
+    names = "; ".join(f"{panel.title} in {panel.unit}" for panel in panels)
+    lines = ", ".join(one.label for one in series)
+    words = f"{len(panels)} charts over elapsed time, a line for each window: {lines}. Charts: {names}."
+    return spec, {name: pa.Table.from_pandas(frame, preserve_index=False) for name, frame in made.items()}, words
+
+
+@lru_cache(maxsize=64)
+def _overlay_spec(series: tuple[Series, ...], keys: tuple[str, ...], grid_seconds: float) -> dict[str, Any]:
+    panels = [panel for panel in PANELS if panel.key in keys]
+    scene = Scene((), grid_seconds, spread=True, label_expression=_LABELS, elapsed=True)
+    last = len(panels) - 1
+    return marks.stack(
+        [marks.panel_chart(panel, series, scene, first=False, last=n == last) for n, panel in enumerate(panels)]
+    )
+
+
+def _joined(sides: Sequence[Side], series: Sequence[Series], of: Callable[[Side], pd.DataFrame | None]) -> pd.DataFrame:
+    """The rows of all windows as one data set, `s` being the key of the window."""
+    parts = [
+        frame.assign(s=one.key)
+        for side, one in zip(sides, series, strict=True)
+        if (frame := of(side)) is not None and len(frame)
+    ]
+    if not parts:
+        return pd.DataFrame({"ts": pd.Series(dtype="float64"), "s": pd.Series(dtype="object")})
+    joined = pd.concat(parts, ignore_index=True)
+    values = {name: "float32" for name in joined.columns if name not in ("ts", "s")}
+    return joined.astype({**values, "s": "category"})
+
+
+def spread(
+    key: str, sides: Sequence[Side], series: Sequence[Series]
+) -> tuple[dict[str, Any], dict[str, pa.Table], str]:
+    """
+    The cumulative distribution of one figure in all windows: specification, data, words. Empty without any value.
+    """
+    rows = _joined(sides, series, lambda side: side.spread.get(key))
+    if "value" not in rows or rows.empty:
+        return {}, {}, ""
+    title, unit = SPREAD_TITLES[key]
+    there = tuple(one for one in series if one.key in set(rows["s"]))
+    spec = _spread_spec(title, unit, tuple(sorted(there, key=lambda one: one.place)))
+    words = f"Cumulative distribution of {title} in {unit}: {', '.join(one.label for one in there)}."
+    return spec, {"spread": pa.Table.from_pandas(rows, preserve_index=False)}, words
+
+
+@lru_cache(maxsize=64)
+def _spread_spec(title: str, unit: str, series: tuple[Series, ...]) -> dict[str, Any]:
+    places = range(max(one.place for one in series) + 1)
+    domain = [key_of(place) for place in places]
+    names = "{" + ", ".join(f"'{one.key}': {one.label!r}" for one in series) + "}"
+    rows = alt.Chart(alt.NamedData("spread")).transform_calculate(name=f"{names}[datum.s]", percent="datum.share * 100")
+    x = alt.X("value:Q", title=unit, scale=alt.Scale(zero=True, nice=True), axis=alt.Axis(tickCount=6))
+    y = alt.Y("percent:Q", title="% at or below", scale=alt.Scale(domain=[0, 100]), axis=alt.Axis(tickCount=5))
+    tips = [
+        alt.Tooltip("name:N", title="window"),
+        alt.Tooltip("percent:Q", title="% at or below", format=".1f"),
+        alt.Tooltip("value:Q", title=unit, format=",.4~r"),
+    ]
+    line = rows.mark_line(interpolate="step-after", strokeWidth=1.8).encode(
+        x=x,
+        y=y,
+        color=alt.Color("s:N", scale=alt.Scale(domain=domain), legend=None),
+        strokeDash=alt.StrokeDash(
+            "s:N", scale=alt.Scale(domain=domain, range=[list(dash_of(place)) for place in places]), legend=None
+        ),
+        order="value:Q",
+    )
+    aim = rows.mark_point(size=60, opacity=0).encode(x=x, y=y, tooltip=tips)
+    spec: dict[str, Any] = alt.layer(line, aim).properties(height=190, title=title).configure_title(
+        fontSize=12, anchor="start", offset=4
+    ).configure_view(strokeOpacity=0.35).to_dict()  # fmt: skip
+    spec.pop("$schema", None)
+    return spec
+
+
+def overlay_csv(sides: Sequence[Side]) -> bytes:
+    """The overlaid lines as CSV: a row a window, moment and quantity, units named in each row."""
+    parts = []
+    for place, side in enumerate(sides):
+        for panel in PANELS:
+            frame = side.lines.get(panel.dataset)
+            if frame is None or panel.field not in frame:
+                continue
+            rows = frame.loc[frame[panel.field].notna()]
+            parts.append(
+                pd.DataFrame(
+                    {
+                        "window": letter(place),
+                        "engine": side.title,
+                        "elapsed_seconds": rows["ts"] / 1000,
+                        "quantity": panel.title,
+                        "unit": panel.unit,
+                        "value": rows[panel.field],
+                        "lowest": rows[f"{panel.field}_lo"],
+                        "highest": rows[f"{panel.field}_hi"],
+                    }
+                )
+            )
+    columns = ["window", "engine", "elapsed_seconds", "quantity", "unit", "value", "lowest", "highest"]
+    text: str = (pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)).to_csv(index=False)
+    return text.encode()
