@@ -108,6 +108,14 @@ def age(seconds: float | None) -> str:
     return f"{whole} s"
 
 
+def step(seconds: float) -> str:
+    """A width of time in the largest unit that divides it: ``2 h``, ``90 s``."""
+    for unit, name in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
+        if seconds % unit == 0:
+            return f"{seconds / unit:g} {name}"
+    return f"{seconds:g} s"
+
+
 def clock(moment: datetime | None, now: datetime | None = None) -> str:
     """Time of day in UTC (``12:03:41 UTC``), with the date when it is not the day of `now`."""
     if moment is None:

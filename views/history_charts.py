@@ -84,12 +84,10 @@ def _load_panels(devices: tuple[tuple[str, str], ...]) -> list[Panel]:
     words = "" if heat else charts.dash_words(devices)
     titles = {"util": ("GPU utilisation", "%"), "power": ("GPU power", "W"), "temp": ("GPU temperature", "°C")}
     return [
-        Panel(f"device_{field}", title + (f" ({unit})" if heat else words), unit, shape, "device", field)
-        for field, (title, unit) in titles.items()
+        Panel(f"device_{field}", title + words, unit, shape, "device", field) for field, (title, unit) in titles.items()
     ]
 
 
-@lru_cache(maxsize=64)
 def history_spec(
     panels: tuple[Panel, ...],
     rows: tuple[tuple[str, str], ...],
@@ -105,28 +103,42 @@ def history_spec(
     Parameters: the charts below the states; `(row key, name)` of each row of states; the engines drawn, those
     that hold device memory and those that hold host memory; `(device key, name)` pairs; the width of one step.
     """
-    scene = Scene(devices, grid_seconds, spread=True, label_expression=LABELS, gaps=True)
-    made = [_states_panel(rows, scene, last=not panels)]
-    made += [
-        marks.panel_chart(
-            panel,
-            engines if panel.shape != "parts" else residents if panel.device == marks.HOST_KEY else holders,
-            scene,
-            first=False,
-            last=n == len(panels) - 1,
-            height=70 if panel.shape == "parts" and len(devices) > MOST_LINES_OF_DEVICES else marks.PANEL_HEIGHT,
-        )
-        for n, panel in enumerate(panels)
-    ]
-    spec = marks.stack(made)
+    last = len(panels) - 1
+    made = [_states_dict(rows, last=not panels)]
+    for n, panel in enumerate(panels):
+        drawn = engines if panel.shape != "parts" else residents if panel.device == marks.HOST_KEY else holders
+        made.append(_panel_dict(panel, drawn, devices, last=n == last))
+    spec = marks.stack_of(made)
     brush = {
         "type": "interval",
         "encodings": ["x"],
         "mark": {"fill": NEUTRAL, "fillOpacity": 0.2, "stroke": NEUTRAL},
         "zoom": False,
     }
-    spec["params"].append({"name": BRUSH, "select": brush, "views": marks.names(spec, "at_")})
+    spec["params"] += [
+        {"name": BRUSH, "select": brush, "views": marks.names(spec, "at_")},
+        *marks.step_parameters(grid_seconds),
+    ]
     return spec
+
+
+def _scene(devices: tuple[tuple[str, str], ...]) -> Scene:
+    return Scene(devices, None, spread=True, label_expression=LABELS, gaps=True)
+
+
+# Kept one by one: another choice of charts, range or step needs none of them anew.
+@lru_cache(maxsize=512)
+def _panel_dict(
+    panel: Panel, engines: tuple[Series, ...], devices: tuple[tuple[str, str], ...], *, last: bool
+) -> dict[str, Any]:
+    low = panel.shape == "parts" and len(devices) > MOST_LINES_OF_DEVICES
+    height = 70 if low else marks.PANEL_HEIGHT
+    return marks.panel_dict(marks.panel_chart(panel, engines, _scene(devices), first=False, last=last, height=height))
+
+
+@lru_cache(maxsize=128)
+def _states_dict(rows: tuple[tuple[str, str], ...], *, last: bool) -> dict[str, Any]:
+    return marks.panel_dict(_states_panel(rows, _scene(()), last=last))
 
 
 def _states_panel(rows: tuple[tuple[str, str], ...], scene: Scene, *, last: bool) -> alt.LayerChart | alt.FacetChart:
@@ -160,7 +172,7 @@ def _states_panel(rows: tuple[tuple[str, str], ...], scene: Scene, *, last: bool
         .mark_rect(height={"band": 0.14}, color=NEUTRAL, opacity=0.9)
         .encode(x=x, x2="te:T", y=y)
     )
-    step = marks.at_step(states, scene.grid_seconds)
+    step = marks.at_step(states, scene)
     rule = step.mark_rule(strokeWidth=1, color=NEUTRAL).encode(
         x=marks.x_time(scene, "at", last=last), opacity=marks.AT_POINTER
     )

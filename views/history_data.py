@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from store.protocol import Parameter, UnknownQueryError
+from store.protocol import Parameter
 from views import data
 from views.history_charts import GPU_LOAD, GPU_MEMORY, HOST, LATENCY
 from views.timerange import Extent
 from views.urlstate import Window
 
 # Points a line: many for few lines, and for eight engines on eight GPUs as many as keep a view under 200 kB sent.
-MOST_POINTS, FEWEST_POINTS, POINTS_BUDGET = 400, 100, 1600
+MOST_POINTS, FEWEST_POINTS, POINTS_BUDGET = 400, 100, 3200
 MOST_EVENTS = 1000
 
 
@@ -47,7 +47,7 @@ class HistoryData:
 
 def extent() -> Extent:
     """From when to when there is data. Raises `StoreError`."""
-    (row,) = data.records("status")
+    (row,) = data.records("extent")
     return Extent(row["oldest_ts"], row["newest_ts"])
 
 
@@ -62,10 +62,7 @@ def load(window: Window, groups: Sequence[str], engines: int, devices: int) -> H
     series = {**span, "points": points_for(engines, devices)}
 
     def asked(name: str, group: str) -> pa.Table | None:
-        try:
-            return data.query(name, **series) if group in groups else None
-        except UnknownQueryError:
-            return None  # TEMP until latency_series lands
+        return data.query(name, **series) if group in groups else None
 
     return HistoryData(
         window=window,

@@ -20,7 +20,6 @@ from views.palette import Series
 from views.urlstate import Window
 
 LEVELS = {"raw": "raw samples", "minute": "one-minute rollups", "hour": "one-hour rollups"}
-UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +175,7 @@ def resolution(found: HistoryData) -> str:
             metadata = table.schema.metadata or {}
             seconds = float(metadata.get(b"bucket_seconds", 0))
             level = metadata.get(b"level", b"raw").decode()
-            steps.setdefault(f"one point = {step_words(seconds)}" if seconds else "every sample", []).append(name)
+            steps.setdefault(f"one point = {formatting.step(seconds)}" if seconds else "every sample", []).append(name)
             levels.setdefault(f"from {LEVELS.get(level, level)}", []).append(name)
     means = ["mean with a band from lowest to highest"] if set(steps) - {"every sample"} else []
     return ", ".join([_told_apart(steps), *means, _told_apart(levels)])
@@ -187,14 +186,6 @@ def _told_apart(words: Mapping[str, Sequence[str]]) -> str:
     if len(words) == 1:
         return next(iter(words))
     return "; ".join(f"{text} ({', '.join(names)})" for text, names in words.items())
-
-
-def step_words(seconds: float) -> str:
-    """A step in its largest unit that divides it: ``2 h``, ``90 s``."""
-    for unit, name in UNITS:
-        if seconds % unit == 0:
-            return f"{seconds / unit:g} {name}"
-    return f"{seconds:g} s"
 
 
 def _notes(

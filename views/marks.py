@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import altair as alt
 
+from views import formatting
 from views.palette import NEUTRAL, Series, dash_of, key_of
 
 PANEL_HEIGHT = 92
@@ -22,6 +23,7 @@ DEVICE_DASHES = {"solid": [1, 0], "dashed": [7, 3], "dotted": [2, 2], "dash-dott
 HOST_KEY = "h"  # the host among the devices of the data set "parts"
 REST_OPACITY = {"other": 0.65, "driver": 0.3}
 CROSSHAIR = "hover"
+BAND_OPACITY, FEW_LINES = 0.18, 4  # the bands of many lines lie over each other
 Shape = Literal["lines", "strokes", "parts", "devices", "heat", "total"]
 
 
@@ -58,11 +60,21 @@ class Scene:
     """
 
     devices: tuple[tuple[str, str], ...]  # (device key, name)
-    grid_seconds: float
+    grid_seconds: float | None  # width of a step; None: `step_parameters` bring it, and the specification serves all
     spread: bool = False
     label_expression: str | None = None  # of the time axis; None: time of day with seconds
     gaps: bool = False  # whether the data set "gaps" is drawn over each panel
     elapsed: bool = False
+
+    @property
+    def step(self) -> str:
+        """A Vega expression: the width of a step in milliseconds."""
+        return "step" if self.grid_seconds is None else f"{self.grid_seconds * 1000:g}"
+
+    @property
+    def step_words(self) -> str:
+        """A Vega expression: the width of a step in words."""
+        return "step_words" if self.grid_seconds is None else f"'{formatting.step(self.grid_seconds)}'"
 
     @property
     def time_title(self) -> str:
@@ -126,7 +138,7 @@ def panel_chart(
     x = x_time(scene, last=last)
     if panel.shape == "heat":
         # At the place of a device: a heat map has no scale of values.
-        window = window_ends(scene, alt.YDatum(scene.devices[0][0], title=None), last=last)
+        window = window_ends(scene, alt.YDatum(scene.devices[0][0], title=panel.unit), last=last)
         height = HEAT_ROW_HEIGHT * len(scene.devices)
     else:
         # At 1 so that a line of zeros lies at the bottom.
@@ -150,13 +162,14 @@ def panel_marks(panel: Panel, engines: tuple[Series, ...], scene: Scene, data: a
     low, high = alt.Y(f"{panel.field}_lo:Q"), f"{panel.field}_hi:Q"
     match panel.shape:
         case "lines":
+            opacity = BAND_OPACITY if len(engines) <= FEW_LINES else BAND_OPACITY / 2
             dashes = alt.Scale(domain=domain, range=[list(dash_of(place)) for place in places])
             dash = alt.StrokeDash("s:N", scale=dashes, legend=None)
-            band = data.mark_area(opacity=0.18).encode(x=x, y=low, y2=high, color=color)
+            band = data.mark_area(opacity=opacity).encode(x=x, y=low, y2=high, color=color)
             return [band, data.mark_line(strokeWidth=1.8).encode(x=x, y=y, color=color, strokeDash=dash)]
         case "strokes":
             bands = [
-                data.mark_area(opacity=0.15).encode(
+                data.mark_area(opacity=BAND_OPACITY if len(engines) <= FEW_LINES else BAND_OPACITY / 2).encode(
                     x=x, y=alt.Y(f"{stroke.column}_lo:Q"), y2=f"{stroke.column}_hi:Q", color=color
                 )
                 for stroke in panel.strokes
@@ -205,20 +218,19 @@ def _heat_marks(panel: Panel, scene: Scene, data: alt.Chart, x: alt.X) -> alt.Ch
     """A row for each device, shaded by value: more lines than dash patterns can't be told apart."""
     names = "{" + ", ".join(f"'{key}': '{name}'" for key, name in scene.devices) + "}"
     axis = alt.Axis(
-        labelExpr=f"{names}[datum.value]", ticks=False, domain=False, minExtent=AXIS_WIDTH, maxExtent=AXIS_WIDTH
-    )
+        labelExpr=f"{names}[datum.value]", labelOverlap=False, labelFontSize=10, ticks=False, domain=False,
+        minExtent=AXIS_WIDTH, maxExtent=AXIS_WIDTH,
+    )  # fmt: skip
     legend = alt.Legend(
-        orient="none", legendX=150, legendY=-19, direction="horizontal", gradientLength=90, gradientThickness=7,
-        title=None, tickCount=2, labelOffset=1, labelFontSize=10,
+        orient="none", legendX=0, legendY=-25, direction="horizontal", gradientLength=120, gradientThickness=7,
+        title=None, tickCount=2, labelOffset=2, labelFontSize=10,
     )  # fmt: skip
     scale = alt.Scale(domain=[0, 100]) if panel.unit == "%" else alt.Scale(zero=False, nice=True)
-    cells = data.transform_filter(f"isValid(datum.{panel.field})").transform_calculate(
-        end=f"datum.ts + {scene.grid_seconds * 1000:g}"
-    )
+    cells = data.transform_filter(f"isValid(datum.{panel.field})").transform_calculate(end=f"datum.ts + {scene.step}")
     shown: alt.Chart = cells.mark_rect().encode(
         x=x,
         x2="end:T",
-        y=alt.Y("d:N", title=None, axis=axis, scale=alt.Scale(domain=[key for key, _ in scene.devices])),
+        y=alt.Y("d:N", title=panel.unit, axis=axis, scale=alt.Scale(domain=[key for key, _ in scene.devices])),
         color=alt.Color(f"{panel.field}:Q", scale=scale, legend=legend),
     )
     return shown
@@ -245,17 +257,17 @@ def _readouts(
             return "datum.s", (panel.field,), [(key, panel.field, label) for key, label in named]
 
 
-def at_step(data: alt.Chart, grid_seconds: float) -> alt.Chart:
+def at_step(data: alt.Chart, scene: Scene) -> alt.Chart:
     """The rows of a data set with `at`, the middle of their step of the time axis."""
-    step = grid_seconds * 1000
-    shown: alt.Chart = data.transform_calculate(at=f"floor(datum.ts / {step:g}) * {step:g} + {step / 2:g}")
+    step = scene.step
+    shown: alt.Chart = data.transform_calculate(at=f"floor(datum.ts / {step}) * {step} + {step} / 2")
     return shown
 
 
 def crosshair(panel: Panel, engines: tuple[Series, ...], scene: Scene, data: alt.Chart, *, last: bool) -> alt.Chart:
     """A rule at each step of the time axis; it shows at the pointer, in all panels at once, with every value there."""
     series, columns, keys = _readouts(panel, engines, scene)
-    rows = at_step(data, scene.grid_seconds)
+    rows = at_step(data, scene)
     if panel.shape == "parts":
         rows = rows.transform_filter("datum.s !== 'total'")
         rows = rows.transform_calculate(size="isValid(datum.hi) ? datum.hi - datum.lo : null")
@@ -273,10 +285,9 @@ def crosshair(panel: Panel, engines: tuple[Series, ...], scene: Scene, data: alt
         if ends:
             text += _spread_text(value, exact=panel.quantity is not None)
         texts[f"t{n}"] = f"isValid(datum['{value}']) ? {text} : {missing}"
-    over = f"{'over' if panel.quantity else 'mean over'} {_step(scene)}"
-    begin = f"datum.at - {scene.grid_seconds * 500:g}"
+    begin = f"datum.at - {scene.step} / 2"
     clock = elapsed_text(begin) if scene.elapsed else f"utcFormat({begin}, '%Y-%m-%d %H:%M:%S') + ' UTC'"
-    when = f"{clock} + ', {over}'"
+    when = f"{clock} + ', {'over' if panel.quantity else 'mean over'} ' + {scene.step_words}"
     rows = rows.transform_calculate(when=when, **texts)
     tips = [alt.Tooltip("when:N", title="from")]
     tips += [alt.Tooltip(f"t{n}:N", title=name) for n, (_, _, name) in enumerate(keys)]
@@ -296,14 +307,6 @@ def _spread_text(value: str, *, exact: bool) -> str:
     return f" + ({high} > {low} ? ' (' + format({low}, ',.4~r') + ' to ' + format({high}, ',.4~r') + ')' : '')"
 
 
-def _step(scene: Scene) -> str:
-    seconds = scene.grid_seconds
-    for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds % unit == 0:
-            return f"{seconds / unit:g} {name}"
-    return f"{seconds:g} s"
-
-
 AT_POINTER = alt.condition(alt.selection_point(name=CROSSHAIR), alt.value(0.65), alt.value(0), empty=False)
 
 
@@ -313,23 +316,47 @@ def crosshair_parameter(views: list[str]) -> dict[str, Any]:
     return {"name": CROSSHAIR, "select": select, "views": views}
 
 
+def step_parameters(grid_seconds: float) -> list[dict[str, Any]]:
+    """The parameters of a specification whose scene has no width of a step."""
+    return [
+        {"name": "step", "value": grid_seconds * 1000},
+        {"name": "step_words", "value": formatting.step(grid_seconds)},
+    ]
+
+
 def names(spec: dict[str, Any], prefix: str) -> list[str]:
-    """Names of the layers that begin with `prefix` (Altair numbers the names of layers)."""
+    """Names of the layers that begin with `prefix`."""
     layers = [layer for chart in spec["vconcat"] for layer in chart["layer"]]
     return [layer["name"] for layer in layers if str(layer.get("name", "")).startswith(prefix)]
 
 
 def stack(charts: Sequence[alt.LayerChart | alt.FacetChart]) -> dict[str, Any]:
     """Panels one below the other as a specification, with one time axis and one crosshair."""
-    stacked = (
-        alt.vconcat(*charts, spacing=6)
-        .resolve_scale(x="shared", color="independent", strokeDash="independent")
-        .configure_view(strokeOpacity=0.35)
-        .configure_axis(labelFontSize=11, titleFontSize=11, grid=True, gridOpacity=0.5)
-        .configure_title(fontSize=12, anchor="start", offset=4)
-    )
-    spec: dict[str, Any] = stacked.to_dict()
-    spec.pop("$schema", None)
+    return stack_of([panel_dict(chart) for chart in charts])
+
+
+def panel_dict(chart: alt.LayerChart | alt.FacetChart) -> dict[str, Any]:
+    """One panel as a part of a specification."""
+    spec: dict[str, Any] = chart.to_dict()
+    return {key: value for key, value in spec.items() if key not in ("$schema", "config")}
+
+
+def stack_of(panels: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """
+    What `stack` makes, of panels that were authored one by one and may be kept.
+
+    Put together by hand: Altair copies and checks all of a stack again for each chart that joins it.
+    """
+    spec: dict[str, Any] = {
+        "vconcat": list(panels),
+        "spacing": 6,
+        "resolve": {"scale": {"x": "shared", "color": "independent", "strokeDash": "independent"}},
+        "config": {
+            "view": {"strokeOpacity": 0.35},
+            "axis": {"labelFontSize": 11, "titleFontSize": 11, "grid": True, "gridOpacity": 0.5},
+            "title": {"fontSize": 12, "anchor": "start", "offset": 4},
+        },
+    }
     spec["params"] = [crosshair_parameter(names(spec, "at_"))]
     return spec
 

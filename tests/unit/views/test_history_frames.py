@@ -78,7 +78,7 @@ def test_the_specification_is_valid_vega_lite(engines, devices):
     rows = (*((series.key, series.label) for series in engines), ("host", "host and collector"))
     spec = history_charts.history_spec(panels, rows, engines, engines, engines, devices, 60.0)
     alt.VConcatChart.from_dict(json.loads(json.dumps(spec)), validate=True)
-    hover, brush = spec["params"]
+    hover, brush, *_ = spec["params"]
     assert hover["views"] == brush["views"]
     assert len(brush["views"]) == len(panels)
 
