@@ -142,6 +142,16 @@ def _uncover(cursor: duckdb.DuckDBPyConnection, store_path: Path, start: datetim
     return notes
 
 
+def covers(cursor: duckdb.DuckDBPyConnection, table: str, start: datetime, end: datetime) -> bool:
+    """Whether a table has archived rows of every UTC day of a range."""
+    first, last = start.astimezone(UTC).date(), (end.astimezone(UTC) - timedelta(microseconds=1)).date()
+    found = cursor.execute(
+        "SELECT count(DISTINCT day) FROM archive_file WHERE table_name = $table AND day BETWEEN $first AND $last",
+        {"table": table, "first": first, "last": last},
+    ).fetchall()
+    return int(found[0][0]) == (last - first).days + 1
+
+
 def files(
     cursor: duckdb.DuckDBPyConnection, store_path: Path, start: datetime | None = None, end: datetime | None = None
 ) -> list[ArchiveFile]:

@@ -28,7 +28,9 @@ class Checkpoints:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._running = threading.Lock()
+        self._changed = threading.Condition()
+        self._running = False
+        self._holders = 0
         self._dirty = False
         self._done = time.monotonic()
         self._not_before = 0.0
@@ -50,15 +52,19 @@ class Checkpoints:
         old = self._dirty and time.monotonic() - self._done >= CHECKPOINT_INTERVAL_SECONDS
         if not (large or old) or last_commit_seconds > QUIET_COMMIT_SECONDS:
             return True
-        if not self._running.acquire(blocking=False):
-            return True
+        with self._changed:
+            if self._holders:
+                return True
+            self._running = True
         try:
             connection.execute("CHECKPOINT")
         except duckdb.Error as error:
             self._failed(error)
             return not isinstance(error, duckdb.FatalException)
         finally:
-            self._running.release()
+            with self._changed:
+                self._running = False
+                self._changed.notify_all()
         self._dirty = False
         self._done = time.monotonic()
         self.problem = None
@@ -66,13 +72,16 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def put_off(self) -> Iterator[None]:
-        """Keep checkpoints away for a while. Raises `StoreBusyError` when somebody else does so already."""
-        if not self._running.acquire(timeout=HOLD_WAIT_SECONDS):
-            raise StoreBusyError("a snapshot or the deletion of old rows is under way; try again when it is done")
+        """Keep checkpoints away for a while. Raises `StoreBusyError` when one is being made that takes long."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._running, HOLD_WAIT_SECONDS):
+                raise StoreBusyError("the write-ahead log is being folded in; try again in a moment")
+            self._holders += 1
         try:
             yield
         finally:
-            self._running.release()
+            with self._changed:
+                self._holders -= 1
 
     def _failed(self, error: duckdb.Error) -> None:
         """The log keeps the rows; it is tried again after a while."""

@@ -84,14 +84,24 @@ def csv_chunks(cursor: duckdb.DuckDBPyConnection, path: Path, wanted: ExportRequ
 
     Archived rows are among the others. Raises `UnknownQueryError` before the first chunk.
     """
+    if wanted.table in SERIES:
+        answer = _series(cursor, path, wanted)
+        notes = (answer.schema.metadata or {}).get(b"notes")
+        relation = cursor.from_arrow(answer)
+        described = list(zip(relation.columns, map(str, relation.types), strict=True))
+        yield from _written([notes.decode()] if notes else [], relation.project(_columns(described)))
+        return
     start, end = wanted.start or _BEGINNING, wanted.end or _END
-    with uncovered(cursor, path, start, end) as notes:
-        rows = _series(cursor, path, wanted) if wanted.table in SERIES else _table(cursor, wanted, start, end)
-        yield json.dumps(notes).encode()
-        yield (",".join(rows.columns) + "\n").encode()
-        with rows.to_arrow_reader(BATCH_ROWS) as reader:
-            for batch in reader:
-                yield _csv(batch)
+    with uncovered(cursor, path, start, end) as missing:
+        yield from _written(missing, _table(cursor, wanted, start, end))
+
+
+def _written(notes: Sequence[str], rows: duckdb.DuckDBPyRelation) -> Iterator[bytes]:
+    yield json.dumps(notes).encode()
+    yield (",".join(rows.columns) + "\n").encode()
+    with rows.to_arrow_reader(BATCH_ROWS) as reader:
+        for batch in reader:
+            yield _csv(batch)
 
 
 def _table(
@@ -126,7 +136,7 @@ def _table(
     )
 
 
-def _series(cursor: duckdb.DuckDBPyConnection, path: Path, wanted: ExportRequest) -> duckdb.DuckDBPyRelation:
+def _series(cursor: duckdb.DuckDBPyConnection, path: Path, wanted: ExportRequest) -> pa.Table:
     """The rows that the named query gives, those of gaps included."""
     if wanted.run is not None:
         raise UnknownQueryError(f"rows of {wanted.table} are not of load tests: leave the run out")
@@ -136,8 +146,7 @@ def _series(cursor: duckdb.DuckDBPyConnection, path: Path, wanted: ExportRequest
         if "engine_id" not in answer.column_names:
             raise UnknownQueryError(f"rows of {wanted.table} are not about engines: leave the engine out")
         answer = answer.filter(pc.field("engine_id") == _engine_id(cursor, wanted.engine))
-    relation = cursor.from_arrow(answer)
-    return relation.project(_columns(list(zip(relation.columns, map(str, relation.types), strict=True))))
+    return answer
 
 
 def _columns(described: Sequence[tuple[str, str]]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from settings import StoreSettings
-from store import disk, series
+from store import archive, disk, series, windows
 from store.database import file_bytes, wal_bytes
 from store.heartbeat import TIMED_TABLES
 from store.migrations import schema_version
@@ -103,7 +103,8 @@ def run(
     Answer one named query of `store.protocol` over `cursor`.
 
     Raises `UnknownQueryError` for an unknown name or parameter. Series carry `bucket_seconds` (0: raw
-    samples) and `gap_seconds` in the metadata of their schema.
+    samples), `gap_seconds` and `level` in the metadata of their schema, and `notes` where archived samples could not
+    be read, so that coarser rows stand in for them.
     """
     query = QUERIES.get(name)
     if query is None:
@@ -122,24 +123,50 @@ def run(
     start, end, points = values["start"], values["end"], values["points"]
     if not (isinstance(start, datetime) and isinstance(end, datetime) and isinstance(points, int)):
         raise UnknownQueryError(f"query {name!r} needs start, end and points")
-    chosen = series.plan(cursor, query.series, start, end, points)
+    asked = _Range(start, end, points, {key: value for key, value in values.items() if key not in _SERIES})
+    kept = series.samples_from(cursor, query.series)
+    if kept is None or start >= kept or not series.fine(start, end, points):
+        return _drawn(cursor, name, query.series, asked)
+    if not archive.covers(cursor, query.series.table, start, min(end, kept)):
+        return _drawn(cursor, name, query.series, asked)
+    with archive.uncovered(cursor, path, start, end) as notes:
+        return _drawn(cursor, name, query.series, asked, archived=not notes, notes=notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    start: datetime
+    end: datetime
+    points: int
+    filters: Mapping[str, Value]
+
+
+def _drawn(
+    cursor: duckdb.DuckDBPyConnection,
+    name: str,
+    source: Source,
+    asked: _Range,
+    *,
+    archived: bool = False,
+    notes: Sequence[str] = (),
+) -> pa.Table:
+    chosen = series.plan(cursor, source, asked.start, asked.end, asked.points, archived=archived)
     text = series.sql(name, chosen)
-    filters = {key: value for key, value in values.items() if key not in _SERIES}
-    return (
-        cursor.sql(text, params={**chosen.parameters(text), **filters})
-        .to_arrow_table()
-        .replace_schema_metadata(
-            {
-                "bucket_seconds": f"{chosen.bucket_seconds:g}",
-                "gap_seconds": f"{chosen.gap_seconds:g}",
-                "level": chosen.level,
-            }
-        )
-    )
+    told = {
+        "bucket_seconds": f"{chosen.bucket_seconds:g}",
+        "gap_seconds": f"{chosen.gap_seconds:g}",
+        "level": chosen.level,
+        **({"notes": " ".join(notes)} if notes else {}),
+    }
+    answer = cursor.sql(text, params={**chosen.parameters(text), **asked.filters})
+    return answer.to_arrow_table().replace_schema_metadata(told)
 
 
 def _table(cursor: duckdb.DuckDBPyConnection, name: str, values: Mapping[str, Value]) -> pa.Table:
-    return cursor.sql(_sql(name), params=dict(values)).to_arrow_table()
+    text, start, end = _sql(name), values.get("start"), values.get("end")
+    if "(@" in text and isinstance(start, datetime) and isinstance(end, datetime):
+        text = windows.sql(cursor, text, start, end)
+    return cursor.sql(text, params={key: value for key, value in values.items() if f"${key}" in text}).to_arrow_table()
 
 
 def _status(cursor: duckdb.DuckDBPyConnection, path: Path) -> pa.Table:

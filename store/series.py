@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -69,16 +69,38 @@ class Plan:
         return {name: value for name, value in every.items() if f"${name}" in sql}
 
 
-def plan(cursor: duckdb.DuckDBPyConnection, source: Source, start: datetime, end: datetime, points: int) -> Plan:
+def samples_from(cursor: duckdb.DuckDBPyConnection, source: Source) -> datetime | None:
+    """From when on the samples of a series are in the store; None: none was deleted."""
+    known = state(cursor)
+    return known.histogram_from if source.family == "latency" else known.raw_from
+
+
+def fine(start: datetime, end: datetime, points: int) -> bool:
+    """Whether a range is so short that it is drawn from samples where there are any."""
+    return (end - start) / MINUTE < ENOUGH * points
+
+
+def plan(
+    cursor: duckdb.DuckDBPyConnection,
+    source: Source,
+    start: datetime,
+    end: datetime,
+    points: int,
+    *,
+    archived: bool = False,
+) -> Plan:
     """
     Choose level and resolution so that no line has more than `points` rows, rows of gaps included.
 
     Samples where the range is short and they are still there; then by the minute; then by the hour. Samples come
     as they are where they fit; else, and at the other levels, in buckets of max(range / (points - 1),
     2 x interval), rounded up to whole seconds, minutes or hours. A gap is longer than max(3 x interval,
-    2 x bucket). An empty, reversed or future range gives an empty plan.
+    2 x bucket). An empty, reversed or future range gives an empty plan. `archived` says that deleted samples can be
+    read all the same, see `store.archive`.
     """
     known = state(cursor)
+    if archived:
+        known = replace(known, raw_from=None, histogram_from=None)
     span = _extent(cursor, source, start, end, known)
     if span is None:
         return Plan(_NOTHING, _NOTHING, 0.0, 1.0)
@@ -160,7 +182,7 @@ def _level(source: Source, known: State, low: datetime, high: datetime, points: 
         (high - low) / HOUR >= enough or (known.minute_from is not None and low < known.minute_from)
     ):
         return "hour"
-    if known.minute_until is not None and ((high - low) / MINUTE >= enough or (kept is not None and low < kept)):
+    if known.minute_until is not None and (not fine(low, high, points) or (kept is not None and low < kept)):
         return "minute"
     return "raw"
 

@@ -16,9 +16,10 @@ import pytest
 from settings import Settings, StoreSettings
 from store import archive
 from store.local import LocalStore
+from store.maintenance import Maintenance
 from store.protocol import StoreError
 from store.writer import Writer
-from tests.support.rows import HOST, T0, at, device_sample, engine, epoch, histogram, sample
+from tests.support.rows import HOST, T0, at, device, device_sample, engine, epoch, held, histogram, host_sample, sample
 
 DAY = 86_400.0
 FIRST, SECOND = date(2026, 11, 30), date(2026, 12, 1)  # T0 is noon of the first
@@ -88,6 +89,60 @@ def test_an_export_of_archived_and_stored_rows_is_what_it_was_before(
     assert 0 < kept == rows - _count(writer, stored)
     assert [_exported(writer, settings, table, **span) for span in spans] == before
     assert [len(lines) > 1 for lines, _ in before] == [True, table != "latency_bucket", True]
+
+
+SERIES = ("engine_series", "engine_memory_series", "device_series", "device_memory_series", "host_series",
+          "host_memory_series", "latency_series")  # fmt: skip
+
+
+@pytest.fixture
+def aged(settings: Settings) -> Iterator[Writer]:
+    """Half an hour of samples of every kind, and what the charts show of ten minutes of it."""
+    opened = Writer(settings.store_path, settings.store)
+    opened.put([engine(), epoch(), device()])
+    for second in range(0, 1800, 2):
+        opened.put([sample(second, generation_tokens_total=3 * second + second % 7, requests_running=second % 5)])
+        opened.put([device_sample(second, memory_used_bytes=10_000 + second), host_sample(second, **HOST_MEMORY)])
+        opened.put([held(second, 9_000), held(second, 500, device_id=None, method="rss")])
+    for second in range(0, 1800, 10):
+        opened.put(histogram(second, {0.1: second / 2, math.inf: second}, sum_seconds=second / 3))
+    opened.flush()
+    yield opened
+    opened.close()
+
+
+HOST_MEMORY = {"memory_total_bytes": 4000, "memory_available_bytes": 3000, "memory_used_bytes": 900}
+
+
+def _charts(writer: Writer, settings: Settings) -> dict[str, tuple[dict[bytes, bytes], list[dict[str, Any]]]]:
+    store = LocalStore(writer, settings.store)
+    found = {}
+    for name in SERIES:
+        table = store.query(name, {"start": at(600), "end": at(1200), "points": 400})
+        found[name] = (dict(table.schema.metadata), table.to_pylist())
+    return found
+
+
+def test_a_chart_of_an_archived_hour_shows_its_samples_again(aged: Writer, settings: Settings) -> None:
+    before = _charts(aged, settings)
+    assert {told[b"level"] for told, _ in before.values()} == {b"raw"}
+    assert len(before["engine_series"][1]) == 301
+    Maintenance(aged, settings.store).once(T0 + timedelta(days=9))
+    assert [_count(aged, table) for table in ("engine_sample", "latency_bucket", "host_sample")] == [0, 0, 0]
+    assert _charts(aged, settings) == before
+
+
+def test_where_an_archived_file_is_damaged_minutes_stand_in_and_it_is_named(aged: Writer, settings: Settings) -> None:
+    Maintenance(aged, settings.store).once(T0 + timedelta(days=9))
+    (aged.path.parent / "archive" / "engine_sample" / "2026-11-30.parquet").write_bytes(b"PAR1")
+    told, rows = _charts(aged, settings)["engine_series"]
+    assert told[b"level"] == b"minute"
+    assert b"archive/engine_sample/2026-11-30.parquet is damaged" in told[b"notes"]
+    # The tokens of ten minutes and of the minute that the range ends in; samples lie 2 s apart.
+    assert [row["ts"] for row in rows] == [at(60.0 * minute) for minute in range(10, 21)]
+    assert sum(row["generation_tokens_per_second"] for row in rows) / len(rows) == pytest.approx(3, rel=0.01)
+    csv = LocalStore(aged, settings.store).export_csv("engine_series", at(600), at(1200), points=400)
+    assert csv.notes == (told[b"notes"].decode(),)
 
 
 def test_a_plain_reader_of_parquet_finds_the_rows_by_table_and_day(writer: Writer) -> None:
