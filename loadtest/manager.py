@@ -34,6 +34,7 @@ AFTER_STAGES_SECONDS = 60.0  # what a run waits for what the store has to say ab
 MOST_WAITING = 20
 KEPT_AFTER_END = 20  # ended runs whose last state `loadtest_status` still tells
 FLUSH_AFTER_ROWS = 5000
+FLUSH_SECONDS = 5.0
 
 AfterStage = Callable[[Run, Stage], Sequence[Row]]
 
@@ -89,6 +90,7 @@ class Manager:
         with self._lock:
             self._keep(held)
             self._advance()
+        self._flush()
         return held.run
 
     def follow(self, run_id: str, name: str, spec: Spec, known: Sequence[Known | None]) -> Run:
@@ -106,6 +108,7 @@ class Manager:
                 )
             self._keep(held)
             held.run.begin()
+        self._flush()
         return held.run
 
     def take(self, run_id: str, lines: Sequence[str]) -> tuple[Run, bool]:
@@ -133,6 +136,7 @@ class Manager:
             if held is None or held.run.ended:
                 raise RefusedError("this load test has ended already")
             self._ask_to_stop(held, None)
+        self._flush()
         return held.run
 
     def close(self) -> None:
@@ -227,8 +231,12 @@ class Manager:
         for number, line in enumerate(lines, 1):
             held.run.take(line)
             if number % FLUSH_AFTER_ROWS == 0:
-                with contextlib.suppress(StoreError):  # a full disk: the writer's own state tells it
-                    self._sink.flush()
+                self._flush()
+
+    def _flush(self) -> None:
+        """What was told until now can be read."""
+        with contextlib.suppress(StoreError):  # a full disk: the writer's own state tells it
+            self._sink.flush(FLUSH_SECONDS)
 
     def _finish(self, held: _Held, problem: str | None = None) -> None:
         """Its worker has said all that it had to say."""
@@ -241,7 +249,7 @@ class Manager:
             state = "failed" if held.stop_asked is None else "stopped"
             self._end(held, state, problem or "the load generator ended without a word")
             return
-        detail = told.detail or held.stop_asked or None
+        detail = held.stop_asked or told.detail  # the worker knows only that it was asked to
         if held.run.lines_not_understood:
             lines = f"{held.run.lines_not_understood} lines of the load generator were not understood"
             detail = f"{detail}; {lines}" if detail else lines
@@ -253,6 +261,7 @@ class Manager:
                 return
             held.run.end(state, detail, judged=held.run.end_told is not None)
             self._advance()
+        self._flush()
 
     def _ask_to_stop(self, held: _Held, why: str | None) -> None:
         """The caller holds the lock."""

@@ -19,6 +19,7 @@ import xllamacpp
 parameters = xllamacpp.CommonParams()
 parameters.model.path, parameters.port = sys.argv[1], int(sys.argv[2])
 parameters.n_ctx, parameters.n_parallel = int(sys.argv[3]), int(sys.argv[4])
+parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = int(sys.argv[5])
 parameters.endpoint_metrics = parameters.endpoint_slots = True
 server = xllamacpp.Server(parameters)
 threading.Event().wait()
@@ -49,11 +50,15 @@ def complete(base_url: str, prompt: str, max_tokens: int) -> int:
 
 
 @contextmanager
-def llamacpp_server(port: int | None = None, context: int = 2048, slots: int = 2) -> Iterator[str]:
-    """A ready server's base URL; the process is ended afterwards."""
+def llamacpp_server(port: int | None = None, context: int = 2048, slots: int = 2, threads: int = -1) -> Iterator[str]:
+    """
+    A ready server's base URL; the process is ended afterwards.
+
+    `threads` -1: one a core. On a busy machine one is many times faster, since they wait for each other.
+    """
     port = port or free_port()
     process = subprocess.Popen(
-        [sys.executable, "-c", _SERVER, str(model_path()), str(port), str(context), str(slots)],
+        [sys.executable, "-c", _SERVER, str(model_path()), str(port), str(context), str(slots), str(threads)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
