@@ -25,6 +25,11 @@ from store.model import EngineState
 from store.protocol import Command, RefusedError, Sink, Store, UnknownQueryError
 
 MOST_RUNS = 100_000
+_NOT_THERE = {
+    EngineState.STOPPED: "start it first",
+    EngineState.UNREACHABLE: "start it first",
+    EngineState.LOADING: "wait until it is ready",
+}
 _RUN_ID = re.compile(r"[0-9A-Za-z._-]{1,64}\Z")
 
 
@@ -105,8 +110,8 @@ class LoadtestCommands:
         states = {row["engine_id"]: row["state"] for row in self._reads.query("overview").to_pylist()}
         for known in matched:
             state = states.get(known.engine.engine_id) if known is not None and known.engine is not None else None
-            if known is not None and state in (EngineState.STOPPED, EngineState.UNREACHABLE):
-                raise RefusedError(f"{known.label} is {state}; start it first, then the load test")
+            if known is not None and state in _NOT_THERE:
+                raise RefusedError(f"{known.label} is {state}; {_NOT_THERE[state]}, then start the load test")
 
     def _is_stored(self, run_id: str) -> bool:
         return run_id in self._reads.query("loadtest_runs", {"limit": MOST_RUNS})["run_id"].to_pylist()

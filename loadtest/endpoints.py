@@ -105,10 +105,20 @@ def _resolved(endpoint: Mapping[str, Any], known: Sequence[Known]) -> dict[str, 
         resolved["label"] = found.label
     if found.engine is not None:
         resolved["engine_id"] = found.engine.engine_id
-        shared = sum(address(other.url) == address(found.url) for other in known) > 1
-        if shared and endpoint.get("model") is None and found.epoch is not None:
-            resolved["model"] = found.epoch.model_id  # a router: the first model that it lists may be another one
+        if endpoint.get("model") is None and _is_one_of_several(found, known):
+            resolved["model"] = found.epoch.model_id if found.epoch else None
     return resolved
+
+
+def _is_one_of_several(one: Known, known: Sequence[Known]) -> bool:
+    """Whether it is a model of a router: the first one that the router lists may be another."""
+    served = [k for k in known if k.engine and one.engine and (k.engine.kind, k.url) == (one.engine.kind, one.url)]
+    return len(served) > 1
+
+
+def _newest_first(known: Known) -> float:
+    """Of several engines that were seen at one address, the one whose process began last answers there."""
+    return -known.epoch.first_seen.timestamp() if known.epoch else 0.0
 
 
 def _matching(endpoint: Mapping[str, Any], known: Sequence[Known]) -> Known | None:
@@ -117,7 +127,7 @@ def _matching(endpoint: Mapping[str, Any], known: Sequence[Known]) -> Known | No
         return next((k for k in known if k.engine is not None and k.engine.engine_id == engine_id), None)
     if not isinstance(url, str):
         return None
-    there = [k for k in known if address(k.url) == address(url)]
+    there = sorted((k for k in known if address(k.url) == address(url)), key=_newest_first)
     of_model = [k for k in there if k.epoch is not None and model is not None and k.epoch.model_id == model]
     return next(iter(of_model or there), None)
 

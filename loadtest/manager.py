@@ -28,7 +28,8 @@ from store.model import Epoch, Row
 from store.protocol import RefusedError, Sink, StoreError
 
 _LOG = structlog.get_logger(__name__)
-SILENT_SECONDS = 30.0  # a run of the command line that said nothing for so long is over
+SILENT_SECONDS = 120.0  # a run of the command line that said nothing for so long is over; finding out how long prompts
+# are says nothing for as long as a slow engine needs
 STOP_SECONDS = 12.0  # what the end of the collector waits for its runs
 AFTER_STAGES_SECONDS = 60.0  # what a run waits for what the store has to say about its stages
 MOST_WAITING = 20

@@ -7,6 +7,8 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -341,13 +343,15 @@ def test_prompts_come_from_configured_folders_only(place: Place, tmp_path: Path)
     assert start(manager, VLLM, input={"kind": "file", "path": str(folder / "mine.jsonl")})["state"] == "running"
 
 
-def test_an_engine_that_is_stopped_is_refused(place: Place) -> None:
-    place.writer.put([sample(0, state=EngineState.STOPPED)])
+@pytest.mark.parametrize(
+    ("state", "told"), [(EngineState.STOPPED, "is stopped; start it first"), (EngineState.LOADING, "wait until it is")]
+)
+def test_an_engine_that_can_not_answer_is_refused(place: Place, state: EngineState, told: str) -> None:
+    # the sample is of an hour ago, and still the newest that is known
+    place.writer.put([replace(sample(0), ts=datetime.now(UTC) - timedelta(hours=1), state=state)])
     place.writer.flush()
-    manager = place.manage("usual")
-    # the newest sample is of long ago, and still the newest that is known
-    with pytest.raises(RefusedError, match=r"vLLM · Qwen is stopped; start it first"):
-        start(manager, VLLM)
+    with pytest.raises(RefusedError, match=told):
+        start(place.manage("usual"), VLLM)
 
 
 @pytest.mark.parametrize(
