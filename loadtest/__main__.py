@@ -1,16 +1,18 @@
-"""`python -m loadtest run | worker`."""
+"""`python -m loadtest run | import | worker`."""
 
 from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field, field_validator
-from pydantic_settings import BaseSettings, CliApp, CliSubCommand, SettingsConfigDict
+from pydantic_settings import BaseSettings, CliApp, CliPositionalArg, CliSubCommand, SettingsConfigDict
 
 import settings as configuration
-from loadtest import command_line, display, results, worker
+from loadtest import command_line, display, importing, results, worker
+from loadtest.importers import ImportFailedError
 from loadtest.spec import DEFAULT_LEVELS, Spec, SpecError
 from store.protocol import StoreError
 
@@ -45,8 +47,8 @@ class Run(BaseModel):
     requests: int | None = Field(None, description="requests per stage; default five a user, at least eight")
     duration: float | None = Field(None, description="seconds per stage")
     repeats: int = 3
-    no_interleave: bool = Field(False, description="one endpoint after the other instead of A B B A")
-    no_warmup: bool = Field(False, description="leave warm-up out")
+    interleave: bool = Field(True, description="endpoints take turns (A B B A) instead of one after the other")
+    warmup: bool = Field(True, description="warm up before each stage")
     seed: int | None = Field(None, description="repeat the work of another run; prompts begin differently all the same")
     slo_ttft: float | None = Field(None, description="seconds; a good request has no greater TTFT")
     slo_tpot: float | None = Field(None, description="seconds; a good request has no greater TPOT")
@@ -108,7 +110,7 @@ class Run(BaseModel):
                 "mode": ("poisson" if self.poisson else "constant") if self.rate else "closed",
                 "levels": self.rate or self.concurrency or DEFAULT_LEVELS,
                 "repeats": self.repeats,
-                "interleave": not self.no_interleave,
+                "interleave": self.interleave,
                 "input": {
                     "kind": "file" if self.prompts else "text" if self.text else "synthetic",
                     "distribution": "lognormal" if self.input_sigma else "uniform" if uniform else "fixed",
@@ -122,13 +124,41 @@ class Run(BaseModel):
                 "output": {"tokens": self.output_tokens, "ignore_eos": not self.until_eos},
                 "requests": self.requests,
                 "duration_seconds": self.duration,
-                "warmup": {"most_batches": 0} if self.no_warmup else {},
+                "warmup": {} if self.warmup else {"most_batches": 0},
                 "limits": {"seconds": self.max_seconds, "stall_seconds": self.stall_seconds},
                 "slo": {"ttft_seconds": self.slo_ttft, "tpot_seconds": self.slo_tpot, "e2e_seconds": self.slo_e2e},
                 "seed": self.seed,
                 "max_in_flight": self.max_in_flight,
             }
         )
+
+
+class Import(BaseModel):
+    """
+    Keep result files of other tools beside our own runs; without a collector they are only shown.
+
+    Known are vllm bench serve, guidellm, AIPerf, llama-bench and llama-benchy. All of the files are taken, or none.
+    """
+
+    files: CliPositionalArg[list[Path]] = Field(description="result files")
+    name: str = Field("", description="what to call the runs")
+    as_json: bool = Field(False, alias="json", description="print one JSON document")
+
+    def cli_cmd(self) -> None:
+        """Import them."""
+        try:
+            found = importing.import_files(self.files, self.name, configuration.load())
+        except OSError as error:
+            sys.exit(f"loadtest: {error.filename}: {error.strerror}")
+        except (ImportFailedError, StoreError) as refused:
+            sys.exit(f"loadtest: {refused}")
+        if self.as_json:
+            print(found.json_document())
+            return
+        for run in found.runs:
+            print(display.stages_table(run.stages))
+        print("\n".join(found.notes))
+        print(f"stored as {', '.join(found.stored_as)}" if found.stored_as else "not stored: no collector answers")
 
 
 class WorkerCommand(BaseModel):
@@ -150,6 +180,7 @@ class Cli(BaseSettings):
     )
 
     run: CliSubCommand[Run]
+    import_: CliSubCommand[Import] = Field(alias="import")
     worker: CliSubCommand[WorkerCommand]
 
     def cli_cmd(self) -> None:

@@ -79,7 +79,7 @@ class Ticker:
         stage = self._stage
         if stage is None:
             return "starting"
-        unit = "users" if self._spec.mode == "closed" else "requests/s"
+        unit = "requests/s" if self._spec.mode != "closed" else "user" if stage.level == 1 else "users"
         return f"[{stage.stage_id + 1}/{self._stages}] {stage.label}, {stage.level:g} {unit}"
 
 
@@ -93,9 +93,9 @@ def stages_table(stages: Sequence[LoadtestStage]) -> str:
     rows = [
         [
             stage.label,
-            f"{stage.concurrency}" if closed else _number(stage.offered_requests_per_second),
+            stage.concurrency if closed else _number(stage.offered_requests_per_second),
             f"{stage.repeat + 1}",
-            f"{stage.failed} of {stage.requests}",
+            "-" if stage.requests is None else f"{stage.failed} of {stage.requests}",
             _number(stage.output_tokens_per_second),
             _number(stage.whole_output_tokens_per_second),
             _number(stage.requests_per_second),
