@@ -4,7 +4,10 @@
 -- A quantile is interpolated linearly inside its bucket, as Prometheus' histogram_quantile does; in
 -- the last bucket (upper bound infinite) it is the bucket's lower bound, and pNN_high_seconds is NULL.
 WITH part AS (
-    SELECT * FROM histogram_increase_between($start, $end)
+    SELECT engine_id, epoch_id, quantity, le, sum(observations)::DOUBLE AS observations,
+        CASE WHEN count(*) = count(sum_seconds) THEN sum(sum_seconds) END AS sum_seconds
+    FROM (@latency_part)
+    GROUP BY engine_id, epoch_id, quantity, le
 ),
 merged AS (
     SELECT engine_id, quantity, le, sum(observations) AS cumulative, count(*) AS epochs

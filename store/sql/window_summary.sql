@@ -1,11 +1,11 @@
--- One engine in [$start, $end), in one row: what it did, held and used, and how much of the window is known.
+-- One engine from start to end, in one row: what it did, held and used, and how much of the window is known.
 -- Rates are increases over the elapsed time of their pairs of samples; `working` are the pairs with a request running at
 -- either end. Memory is the mean while any was held, and the peak; over several devices both are sums over them.
 -- Utilisation, power and energy are of the whole devices that the engine held memory on, whoever else used them:
 -- `sharing_engine_ids` are the other engines that held memory on them and were not idle throughout. Energy is
 -- from the devices' counters, where all have one, else mean power x time.
 WITH engine AS (
-    FROM engine_rollup($start, $end, 3600.0, $start - INTERVAL 60 SECOND, $end) WHERE engine_id = $engine_id
+    SELECT * FROM (@engine) WHERE engine_id = $engine_id
 ),
 did AS (
     SELECT count(DISTINCT epoch_id) AS epochs, list(DISTINCT epoch_id ORDER BY epoch_id) AS epoch_ids,
@@ -37,7 +37,7 @@ did AS (
     FROM engine
 ),
 memory AS (
-    FROM process_memory_rollup($start, $end, 3600.0, $start, $end)
+    SELECT * FROM (@process_memory)
 ),
 place AS (
     SELECT device_id, string_agg(DISTINCT method, '+' ORDER BY method) AS method,
@@ -62,8 +62,7 @@ held AS (
 ),
 -- engines that are known to have done nothing
 idle AS (
-    SELECT engine_id FROM engine_sample WHERE ts >= $start AND ts < $end
-    GROUP BY engine_id HAVING max(requests_running) = 0
+    SELECT engine_id FROM (@running) GROUP BY engine_id HAVING max(requests_running) = 0
 ),
 sharing AS (
     SELECT coalesce(list(DISTINCT m.engine_id ORDER BY m.engine_id), []) AS sharing_engine_ids
@@ -74,9 +73,9 @@ device AS (
     SELECT device_id, sum(utilisation_fraction_sum) AS utilisation_sum, sum(utilisation_fraction_count) AS utilisations,
         sum(power_watts_sum) / nullif(sum(power_watts_count), 0) AS power_watts, max(power_watts_max) AS power_watts_max,
         sum(energy_joules_increase) AS energy_joules,
-        -- samples stand for the time up to the next one
-        sum(epoch(last_ts - first_ts) * samples / greatest(samples - 1, 1)) AS sampled_seconds
-    FROM device_rollup($start, $end, 3600.0, $start - INTERVAL 60 SECOND, $end)
+        -- each sample stands for the usual distance of two
+        sum(samples) * median(epoch(last_ts - first_ts) / nullif(samples - 1, 0)) AS sampled_seconds
+    FROM (@device)
     WHERE device_id IN (SELECT device_id FROM place WHERE device_id IS NOT NULL)
     GROUP BY device_id
 ),
