@@ -42,7 +42,7 @@ def answers() -> None:
 try:
     rows = loadtest_data.runs()
     active = loadtest_data.under_way()
-    engines = sorted(data.records("overview", at=None), key=lambda row: (row["first_seen"], row["engine_id"]))
+    overview = sorted(data.records("overview", at=None), key=lambda row: (row["first_seen"], row["engine_id"]))
     known, gone = loadtest_runs.chosen(rows)
     shown = [loadtest_data.load(row, place) for place, row in enumerate(known)]
     series = loadtest_data.series_of(shown)
@@ -51,6 +51,7 @@ except StoreError as error:
     st.fragment(answers, run_every=REFRESH_SECONDS)()
     st.stop()
 
+engines = loadtest_form.candidates(overview)
 labels = {str(row["engine_id"]): str(row["label"]) for row in engines}
 loadtest_runs.draw_gone(gone)
 

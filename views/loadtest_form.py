@@ -7,11 +7,16 @@ Every control is in the link, so that a set-up can be handed on. A message stand
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from html import escape
+from itertools import islice
 from typing import Any
+from urllib.parse import urlsplit
 
 import streamlit as st
 
+import settings
 from loadtest.spec import Spec, SpecError
 from store.model import EngineState
 from views.loadtest_data import Row
@@ -24,7 +29,7 @@ STAGES = {"usual": "as many as needed", "requests": "a number of requests", "sec
 APIS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 DEFAULT_LEVELS = "1, 2, 4, 8, 16, 32"
 DEFAULT_RATES = "0.5, 1, 2, 4"
-MOST_NAME = 120
+MOST_NAME, MOST_FILES = 120, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +51,28 @@ class _Fields:
     def refuse(self, message: str) -> None:
         """Say what is wrong under the control drawn last."""
         self.wrong = True
-        st.html(f'<p class="er-wrong">{message}</p>')
+        st.html(f'<p class="er-wrong">{escape(message, quote=False)}</p>')
+
+
+def candidates(overview: Sequence[Row]) -> list[Row]:
+    """
+    What can be loaded: the engines of the query `overview`, and configured endpoints of no kind that is known.
+
+    Such an endpoint has the same columns as far as they are used here; its id is its URL and its `kind` None.
+    """
+    known = {str(row["url"]) for row in overview}
+    nothing = {"kind": None, "state": EngineState.READY, "max_context_tokens": None, "requests_running": None}
+    others = [
+        {**nothing, "engine_id": target.url, "url": target.url, "label": target.name or urlsplit(target.url).netloc}
+        for target in settings.load().target
+        if target.url not in known
+    ]
+    return [*overview, *others]
 
 
 def draw(engines: Sequence[Row], labels: Mapping[str, str], *, enabled: bool) -> Setup:
     """
-    The whole form. `engines` are rows of the query `overview`; `labels` are their names by engine_id.
+    The whole form. `engines` are `candidates`; `labels` are their names by engine_id.
 
     Not `enabled`: all controls are shown and none can be changed.
     """
@@ -130,14 +151,18 @@ def _work(fields: _Fields, off: bool) -> None:
         given["kind"] = kind
         if kind == "file":
             with st.container(width=330):
-                given["path"] = st.text_input(
-                    "JSONL file", "", 500, key="prompt_file", bind="query-params", disabled=off,
-                    placeholder="in a configured folder",
-                    help="One object a line with prompt or messages, and optionally output_tokens. It has to lie in a "
-                    "folder that engine-room.toml names.",
+                given["path"] = st.selectbox(
+                    "JSONL file", prompt_files(), index=None, key="prompt_file", bind="query-params", disabled=off,
+                    placeholder="of a configured folder",
+                    help="One object a line with prompt or messages, and optionally output_tokens. Folders are named "
+                    "as prompt_folders in engine-room.toml.",
                 )  # fmt: skip
                 if not given["path"]:
-                    fields.refuse("Name the file.")
+                    fields.refuse(
+                        "Choose a file."
+                        if prompt_files()
+                        else "There is no *.jsonl file in the prompt_folders of engine-room.toml, or none is named."
+                    )
         else:
             lengths = st.selectbox(
                 "Lengths", list(LENGTHS), format_func=LENGTHS.__getitem__, key="lengths_in", bind="query-params",
@@ -159,6 +184,15 @@ def _work(fields: _Fields, off: bool) -> None:
             == "wanted"
         )  # fmt: skip
     fields.values["input"] = given
+
+
+def prompt_files() -> list[str]:
+    """The JSONL files directly in the configured folders, at most `MOST_FILES`."""
+    found: list[str] = []
+    for folder in settings.load().prompt_folders:
+        with suppress(OSError):
+            found += [str(path) for path in islice(sorted(folder.expanduser().glob("*.jsonl")), MOST_FILES)]
+    return found[:MOST_FILES]
 
 
 def _lengths(given: dict[str, Any], lengths: str, fields: _Fields, off: bool) -> None:
@@ -251,11 +285,16 @@ def _more(fields: _Fields, off: bool) -> None:
 def _spec(engines: Sequence[Row], labels: Mapping[str, str], chosen: Sequence[str], fields: _Fields) -> Spec | None:
     if fields.wrong:
         return None
-    urls = {str(row["engine_id"]): str(row["url"]) for row in engines}
+    rows = {str(row["engine_id"]): row for row in engines}
     values = dict(fields.values)
     api = values.pop("api")
     endpoints = [
-        {"url": urls[engine_id], "label": labels.get(engine_id, engine_id), "engine_id": engine_id, "api": api}
+        {
+            "url": str(rows[engine_id]["url"]),
+            "label": labels.get(engine_id, engine_id),
+            "engine_id": engine_id if rows[engine_id]["kind"] else None,
+            "api": api,
+        }
         for engine_id in chosen
     ]
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 import pandas as pd
@@ -51,10 +52,9 @@ def draw_curves(runs: Sequence[Run], series: Mapping[str, Series]) -> None:
         return
     for run in runs:
         if run not in drawn and run.stages:
-            st.html(
-                f'<p class="er-note">{run.name} is not drawn: its load is {words.MODES.get(str(run.mode), run.mode)}, '
-                "which can't share an axis with the first run.</p>"
-            )
+            load = words.MODES.get(str(run.mode), run.mode)
+            text = f"{escape(run.name)} is not drawn: its load is {load}, which can't share an axis with the first run."
+            st.html(f'<p class="er-note">{text}</p>')
     curve = loadtest_frames.curve(points)
     load = tables.load_heading(str(drawn[0].mode))
     layout = Layout(

@@ -136,7 +136,7 @@ def draw_import(*, operator: bool) -> None:
             "Files", FILE_TYPES, accept_multiple_files=True, max_upload_size=MOST_FILE_MB, disabled=not operator,
             key=f"loadtest-files-{st.session_state.get('loadtest_files', 0)}", label_visibility="collapsed",
         )  # fmt: skip
-        name = st.text_input("Name", "", 120, key="import_name", disabled=not operator, placeholder="as the file",
+        name = st.text_input("Call it", "", 120, key="import_name", disabled=not operator, placeholder="as the file",
                              width=300)  # fmt: skip
         if st.button("Import", key="import", disabled=not operator or not files):
             if _import(files, name.strip()):
@@ -186,7 +186,7 @@ def draw_gone(run_ids: Sequence[str]) -> None:
     """Say which runs of a link are not there."""
     for run_id in run_ids:
         st.warning(
-            f"**There is no load test {run_id} here.** It was deleted, or the link is of another host.",
+            f"**There is no load test `{run_id[:64]}` here.** It was deleted, or the link is of another host.",
             icon=":material/link_off:",
         )
 

@@ -82,6 +82,8 @@ def too_short(spec: Spec, chosen: Sequence[Row], labels: Mapping[str, str]) -> l
 def _parity(spec: Spec, chosen: Sequence[Row], labels: Mapping[str, str]) -> str:
     """What makes a comparison of the chosen engines unfair; named, not forbidden."""
     sides = [configurations.of_epoch(labels.get(str(row["engine_id"]), ""), row) for row in chosen]
+    if not all(row["kind"] for row in chosen):
+        return "<b>Parity:</b> not known, since nothing is known of an endpoint whose engine is not."
     if len(sides) < 2:
         return "<b>Parity:</b> one engine, nothing to compare with; its curve is measured all the same."
     most = int(max(spec.swept_levels)) if spec.mode == "closed" else None

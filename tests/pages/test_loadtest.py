@@ -105,6 +105,7 @@ def test_a_context_that_is_too_short_is_refused_with_its_reason(filled):
         ("1, 2.5", "2.5 can't be used: levels are whole numbers from 1"),
         ("0 4", "0 can't be used"),
         ("", "Give at least one level."),
+        ("<img/src=x>", "“&lt;img/src=x&gt;” is no number."),
     ],
 )
 def test_levels_that_mean_nothing_are_told_under_the_field(filled, levels, says):
@@ -455,7 +456,7 @@ def test_past_runs_stand_by_name_state_and_trust(filled):
 def test_a_link_to_a_run_that_is_gone_says_so_and_shows_the_others(filled):
     filled(*demo_loadtest.finished(NOW - timedelta(hours=5)))
     app = opened(run=["20200101T000000Z-dead", RUN])
-    assert "There is no load test 20200101T000000Z-dead here." in app.warning[0].value
+    assert "There is no load test `20200101T000000Z-dead` here." in app.warning[0].value
     assert "Evening sweep" in words(app)
 
 
