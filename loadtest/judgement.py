@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from loadtest.facts import StageFacts
-from loadtest.judgement_client import client_saturated, kept_rate
+from loadtest.judgement_client import client_saturated, idle, kept_rate
 from loadtest.judgement_engine import counters_agree, engine, prefix_cache
 from loadtest.judgement_words import counted, number, share
 from loadtest.timing import Judgement
@@ -71,8 +71,9 @@ def judge_run(stages: Sequence[StageFacts], judged: Sequence[Judgement], mode: s
         if each.severity == "ok" and each.code not in wrong:
             passed.setdefault(each.code, []).append(each)
     for code, of_stages in passed.items():
-        texts = {each.text for each in of_stages}
-        text = texts.pop() if len(texts) == 1 else of_stages[-1].text
+        text = of_stages[-1].text
+        if code == "client_saturated":
+            text = idle(max(facts.client.cpu_fraction for facts in stages))
         where = f" ({counted(len(of_stages), 'stage')} checked)" if len(stages) > 1 else ""
         found.append(Judgement(code, "ok", text.removesuffix(".") + where + "." if where else text))
     return [*found, *(each for each in judged if each.severity != "ok")]

@@ -62,9 +62,12 @@ def client_saturated(client: ClientFigures, summary: StageSummary) -> Iterator[J
         text = f"The client was busy: {_and(warned)}. Latencies may hold a part of its own."
         yield Judgement("client_saturated", "warning", text)
     else:
-        yield Judgement(
-            "client_saturated", "ok", f"The client was idle enough: {share(client.cpu_fraction)} of a core."
-        )
+        yield Judgement("client_saturated", "ok", idle(client.cpu_fraction))
+
+
+def idle(cpu_fraction: float) -> str:
+    """What is said of a client that was no bottleneck."""
+    return f"The client was idle enough: at most {share(cpu_fraction)} of a core."
 
 
 def kept_rate(

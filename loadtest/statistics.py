@@ -68,7 +68,11 @@ class Distribution:
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Distribution | None:
         """That of the values that are known; None when there is none."""
-        known = np.array([value for value in values if value is not None], dtype=float)
+        return cls.of_array(np.array([value for value in values if value is not None], dtype=float))
+
+    @classmethod
+    def of_array(cls, known: np.ndarray) -> Distribution | None:
+        """That of values all of which are known; None when there is none."""
         if not len(known):
             return None
         percentiles = np.percentile(known, (50, 90, 95, 99), method="linear")
@@ -182,7 +186,7 @@ def summarise(requests: Sequence[RequestTiming], window: Window | None, slo: Obj
         ttft=Distribution.of(request.ttft_seconds for request in inside),
         ttfv=Distribution.of(request.ttfv_seconds for request in inside),
         tpot=Distribution.of(request.tpot_seconds for request in inside),
-        icl=Distribution.of(gap for request in inside for gap in request.gaps_seconds),
+        icl=Distribution.of_array(_gaps(inside)),
         e2e=Distribution.of(request.e2e_seconds for request in inside),
         from_schedule=Distribution.of(request.from_schedule_seconds for request in inside),
     )
@@ -206,28 +210,33 @@ def weakest(sources: Iterable[str | None]) -> str | None:
     return max(known, key=lambda s: TOKEN_SOURCES.index(s) if s in TOKEN_SOURCES else len(TOKEN_SOURCES), default=None)
 
 
-def chunk_weights(request: RequestTiming, tokens_per_chunk: float | None) -> tuple[list[float], str] | None:
+def chunk_weights(request: RequestTiming, tokens_per_chunk: float | None) -> tuple[np.ndarray, str] | None:
     """
     How many tokens each chunk of a reply brought, and how that is known; None where it can't be.
 
     Tokens that came without text (the end of a reply) are spread like the others, so that the sum is the reply's.
     """
-    chunks = len(request.chunk_seconds)
+    chunks, output = len(request.chunk_seconds), request.output_tokens
     if not chunks:
         return None
-    told = [tokens for tokens in request.chunk_tokens if tokens is not None]
-    if len(told) == chunks and sum(told) > 0:
-        total = request.output_tokens if request.output_tokens is not None else sum(told)
-        return [tokens * total / sum(told) for tokens in told], CHUNK_COUNTS
-    if request.output_tokens is None:
-        if tokens_per_chunk is None:
-            return None
-        return [tokens_per_chunk] * chunks, ESTIMATED
+    if None not in request.chunk_tokens and len(request.chunk_tokens) == chunks:
+        told = np.array(request.chunk_tokens, dtype=float)
+        if (total := float(told.sum())) > 0:
+            return told if output is None else told * (output / total), CHUNK_COUNTS
+    if output is None:
+        return None if tokens_per_chunk is None else (np.full(chunks, tokens_per_chunk), ESTIMATED)
     first = request.first_chunk_tokens
-    if first is not None and chunks > 1 and first <= request.output_tokens:
-        rest = (request.output_tokens - first) / (chunks - 1)
-        return [float(first), *[rest] * (chunks - 1)], SPREAD
-    return [request.output_tokens / chunks] * chunks, SPREAD
+    if first is not None and chunks > 1 and first <= output:
+        spread = np.full(chunks, (output - first) / (chunks - 1))
+        spread[0] = first
+        return spread, SPREAD
+    return np.full(chunks, output / chunks), SPREAD
+
+
+def _gaps(requests: Sequence[RequestTiming]) -> np.ndarray:
+    """All times between successive chunks of one reply, in seconds."""
+    gaps = [np.diff(np.asarray(request.chunk_seconds, dtype=float)) for request in requests if request.chunk_seconds]
+    return np.concatenate(gaps) if gaps else np.empty(0)
 
 
 def _window_tokens(requests: Sequence[RequestTiming], window: Window | None) -> tuple[float | None, str | None]:
@@ -237,18 +246,13 @@ def _window_tokens(requests: Sequence[RequestTiming], window: Window | None) -> 
     per_chunk = _tokens_per_chunk([request for request in requests if request.status == "ok"])
     total, ways = 0.0, set()
     for request in requests:
-        if request.status == "error":
+        if request.status == "error" or not request.chunk_seconds:
             continue
         weights = chunk_weights(request, per_chunk)
         if weights is None:
-            if request.chunk_seconds:
-                return None, None  # tokens came that nobody counted
-            continue
-        arrived = sum(
-            tokens
-            for at, tokens in zip(request.chunk_seconds, weights[0], strict=True)
-            if window.begin_seconds <= at <= window.end_seconds
-        )
+            return None, None  # tokens came that nobody counted
+        at = np.asarray(request.chunk_seconds, dtype=float)
+        arrived = float(weights[0][(at >= window.begin_seconds) & (at <= window.end_seconds)].sum())
         total += arrived
         if arrived:
             ways.add(weights[1])

@@ -313,6 +313,9 @@ def test_a_run_says_once_what_held_in_every_stage_and_keeps_what_did_not() -> No
     errors = [each for each in found if each.code == "errors"]
     assert [(each.severity, each.stage_id) for each in errors] == [("ok", None)]
     assert "2 stages" in errors[0].text
+    busier = facts(stage_id=5, level=4.0, client=replace(IDLE_CLIENT, cpu_fraction=0.5))
+    both = judge_run([busier, good], [*judge_stage(busier), *judge_stage(good)], "closed")
+    assert "at most 50 % of a core" in next(each.text for each in both if each.code == "client_saturated")
     assert [each.stage_id for each in found if each.code == "client_saturated"] == [4]
     assert not trusted(found)
     assert untrusted_stages(found, [3, 4]) == {4}
