@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-HELPERS = {"__main__", "__init__", "fleet", "month"}
+HELPERS = {"__main__", "__init__", "fleet", "mock_engine", "month"}
 
 
 def main() -> int:
