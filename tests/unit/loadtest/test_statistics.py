@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from loadtest.spec import Slo
 from loadtest.statistics import CHUNK_COUNTS, ESTIMATED, SPREAD, Distribution, meets, summarise
@@ -167,3 +170,48 @@ def test_visible_text_after_reasoning_has_a_time_of_its_own() -> None:
     summary = summarise([reply(first_visible_seconds=0.7)], Window(0, 1), NO_SLO)
     assert summary.ttft.mean_seconds == pytest.approx(0.5)
     assert summary.ttfv.mean_seconds == pytest.approx(0.7)
+
+
+@st.composite
+def replies(draw: st.DrawFn) -> list[RequestTiming]:
+    """Up to eight requests with any chunks, of which some failed or were cut off."""
+    made = []
+    for number in range(draw(st.integers(1, 8))):
+        sent = draw(st.floats(0, 20))
+        gaps = draw(st.lists(st.floats(0.001, 3), min_size=1, max_size=12))
+        chunks = tuple(float(at) for at in sent + np.cumsum(gaps))
+        told = draw(st.booleans())
+        status = draw(st.sampled_from(["ok", "ok", "ok", "error", "cancelled"]))
+        made.append(
+            reply(
+                number,
+                sent,
+                chunks,
+                tokens=draw(st.integers(len(chunks), 40)) if status == "ok" else None,
+                told=(2,) * len(chunks) if told else None,
+                status=status,
+            )
+        )
+    return made
+
+
+@given(replies(), st.floats(0.01, 40))
+def test_windows_side_by_side_share_all_tokens_and_no_figure_is_out_of_its_range(requests, cut) -> None:
+    def tokens(begin: float, end: float) -> float | None:
+        return summarise(requests, Window(begin, end), NO_SLO).window_tokens
+
+    end = 100.0
+    whole, first, rest = tokens(0, end), tokens(0, cut), tokens(np.nextafter(cut, end), end)
+    if whole is None:  # a reply without a count, and no other reply to judge its chunks by
+        assert not any(request.status == "ok" for request in requests)
+    else:
+        assert first + rest == pytest.approx(whole)
+        assert whole >= sum(request.output_tokens for request in requests if request.status == "ok") - 1e-6
+    summary = summarise(requests, Window(0, cut), Slo(ttft_seconds=1.0))
+    assert summary.succeeded + summary.failed + summary.cancelled == summary.requests
+    assert summary.goodput_fraction is None or 0 <= summary.goodput_fraction <= 1
+    for found in (summary.ttft, summary.tpot, summary.icl, summary.e2e):
+        if found is not None:
+            ordered = (found.p50_seconds, found.p90_seconds, found.p95_seconds, found.p99_seconds)
+            assert list(ordered) == sorted(ordered)
+            assert found.p50_seconds >= 0
