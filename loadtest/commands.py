@@ -21,7 +21,7 @@ from loadtest.spec import Spec
 from settings import Settings
 from store.edits import MAX_NAME_CHARACTERS, checked_name
 from store.loadtest_rows import LoadtestRun
-from store.model import EngineState
+from store.model import EngineState, Row
 from store.protocol import Command, RefusedError, Sink, Store, UnknownQueryError
 
 MOST_RUNS = 100_000
@@ -92,18 +92,20 @@ class LoadtestCommands:
 
     def _import(self, given: dict[str, Any]) -> dict[str, Any]:
         name = checked_name(given) if given.get("name") else None
-        rows, run_ids, notes = import_process.read(given.get("files"), self._settings.host)
-        if any(self._is_stored(run_id) for run_id in run_ids) or len(set(run_ids)) < len(run_ids):
-            raise RefusedError("one of these files was imported a moment ago, or is given twice; nothing was imported")
-        others = [row for row in rows if not isinstance(row, LoadtestRun)]
-        for first in range(0, len(others), FLUSH_AFTER_ROWS):
-            self._sink.put(others[first : first + FLUSH_AFTER_ROWS])
+        with import_process.read(given.get("files"), self._settings.host) as (run_ids, notes, rows):
+            if any(self._is_stored(run_id) for run_id in run_ids) or len(set(run_ids)) < len(run_ids):
+                raise RefusedError("one of the files was imported a moment ago or is given twice: none was imported")
+            batch: list[Row] = []
+            for row in rows:
+                if name is not None and isinstance(row, LoadtestRun):
+                    row = replace(row, name=name if len(run_ids) == 1 else f"{name}: {row.name}")
+                batch.append(row)
+                if len(batch) >= FLUSH_AFTER_ROWS:
+                    self._sink.put(batch)
+                    self._sink.flush()
+                    batch = []
+            self._sink.put(batch)
             self._sink.flush()
-        runs = [row for row in rows if isinstance(row, LoadtestRun)]  # last: a run that is listed is there as a whole
-        if name is not None:
-            runs = [replace(run, name=name if len(runs) == 1 else f"{name}: {run.name}") for run in runs]
-        self._sink.put(runs)
-        self._sink.flush()
         return {"run_ids": run_ids, "notes": notes}
 
     def _refuse_stopped(self, matched: Sequence[Known | None]) -> None:

@@ -7,13 +7,16 @@ process of its own that delays no sample of the collector.
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import IO, Any, cast, get_type_hints
 
 import orjson
 
@@ -33,9 +36,10 @@ _TIMES = {
 }
 
 
-def read(files: object, host: str) -> tuple[list[Row], list[str], list[str]]:
+@contextmanager
+def read(files: object, host: str) -> Iterator[tuple[list[str], list[str], Iterator[Row]]]:
     """
-    The rows, run ids and notes of result files, each `{name, text}`.
+    Run ids, notes and rows of result files, each `{name, text}`. Rows are read as they are taken, those of runs last.
 
     Raises `UnknownQueryError` where no files are given, and `RefusedError` in the words of the importer for the first
     one that can't be imported; then none is.
@@ -44,34 +48,30 @@ def read(files: object, host: str) -> tuple[list[Row], list[str], list[str]]:
         raise UnknownQueryError("files must be a list of files, each with its name and text")
     if len(files) > MOST_FILES:
         raise UnknownQueryError(f"{len(files)} files were given; import at most {MOST_FILES} at once")
+    child = subprocess.Popen(
+        [sys.executable, "-m", "loadtest.import_process"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    limit = threading.Timer(MOST_SECONDS, child.kill)
+    limit.daemon = True
+    limit.start()
+    stdin, stdout = cast("IO[bytes]", child.stdin), cast("IO[bytes]", child.stdout)
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "loadtest.import_process"],
-            cwd=ROOT,
-            input=orjson.dumps({"host": host, "files": files}),
-            capture_output=True,
-            timeout=MOST_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as slow:
-        raise RefusedError(f"the files were not read within {MOST_SECONDS:g} s; import fewer or smaller ones") from slow
-    rows: list[Row] = []
-    run_ids: list[str] = []
-    notes: list[str] = []
-    complete = False
-    for line in done.stdout.splitlines():
-        said = orjson.loads(line)
+        with contextlib.suppress(BrokenPipeError), stdin:
+            stdin.write(orjson.dumps({"host": host, "files": files}))
+        said = orjson.loads(stdout.readline() or b"{}")
         if "wrong" in said:
             raise RefusedError(said["wrong"])
-        if "run_id" in said:
-            run_ids.append(said["run_id"])
-            notes += said["notes"]
-            complete = said["last"]
-        else:
-            rows.append(_row(*said))
-    if not complete:
-        raise RefusedError("the files could not be read; the largest of them may need more memory than there is")
-    return rows, run_ids, notes
+        if "run_ids" not in said:
+            raise RefusedError(
+                f"the files could not be read within {MOST_SECONDS:g} s and the memory that there is; import fewer or "
+                "smaller ones"
+            )
+        yield said["run_ids"], said["notes"], (_row(*orjson.loads(line)) for line in stdout)
+    finally:
+        limit.cancel()
+        child.kill()
+        stdout.close()
+        child.wait()
 
 
 def _is_file(file: object) -> bool:
@@ -88,19 +88,19 @@ def _row(table: str, values: Sequence[Any]) -> Row:
 
 
 def _lines(given: Mapping[str, Any]) -> Iterator[bytes]:
-    """What the child says: rows as `[table, [values]]`, and after each file its run and notes."""
+    """What the child says: ids and notes, or what is wrong; then rows as `[table, [values]]`, those of runs last."""
     from loadtest.importers import ImportFailedError, load  # numpy and all: only the child needs it
 
-    for number, file in enumerate(given["files"], 1):
-        try:
-            imported = load(file["name"], file["text"], datetime.now(UTC), given["host"])
-        except ImportFailedError as wrong:
-            yield orjson.dumps({"wrong": str(wrong)})
-            return
-        for row in imported.rows:
-            yield orjson.dumps([row.table, list(asdict(row).values())])
-        last = number == len(given["files"])
-        yield orjson.dumps({"run_id": imported.run_id, "notes": imported.notes, "last": last})
+    try:
+        imported = [load(file["name"], file["text"], datetime.now(UTC), given["host"]) for file in given["files"]]
+    except ImportFailedError as wrong:
+        yield orjson.dumps({"wrong": str(wrong)})
+        return
+    run_ids, notes = [each.run_id for each in imported], [note for each in imported for note in each.notes]
+    yield orjson.dumps({"run_ids": run_ids, "notes": notes})
+    rows = [row for each in imported for row in each.rows]
+    for row in sorted(rows, key=lambda row: isinstance(row, LoadtestRun)):
+        yield orjson.dumps([row.table, list(asdict(row).values())])
 
 
 if __name__ == "__main__":
