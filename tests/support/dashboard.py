@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,19 +15,27 @@ from tests.support.demo_server import DemoStore, served
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def use_folder(monkeypatch) -> Iterator[Callable[[Path], None]]:
+@contextmanager
+def pointed_at(folder: Path) -> Iterator[None]:
     """Point the dashboard at a data folder, as ENGINE_ROOM_DATA does, with nothing cached from before."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ENGINE_ROOM_DATA", str(folder))
+        patch.chdir(ROOT)
+        _forget()
+        yield
+    _forget()
 
-    def use(folder: Path) -> None:
-        monkeypatch.setenv("ENGINE_ROOM_DATA", str(folder))
-        monkeypatch.chdir(ROOT)
-        settings.load.cache_clear()
-        st.cache_resource.clear()
 
-    yield use
+def _forget() -> None:
     settings.load.cache_clear()
     st.cache_resource.clear()
+
+
+@pytest.fixture
+def use_folder() -> Iterator[Callable[[Path], None]]:
+    """`pointed_at` as a function, until the end of the test."""
+    with ExitStack() as stack:
+        yield lambda folder: stack.enter_context(pointed_at(folder))
 
 
 @pytest.fixture
