@@ -87,7 +87,7 @@ def draw_under_way() -> None:
     if {status["run_id"] for status in now} != {status["run_id"] for status in active}:
         st.rerun()  # one began or ended: the rest of the page has to follow
     for status in now:
-        loadtest_progress.draw(status, operator=operator)
+        loadtest_progress.draw(status, [run.run_id for run in shown], operator=operator)
     if any(run.active for run in growing):
         loadtest_results.draw_curves(growing, colours)
         loadtest_results.draw_stages(growing)

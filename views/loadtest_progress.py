@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from html import escape
 from typing import Any
 
@@ -10,25 +10,29 @@ import streamlit as st
 
 import access
 from store.protocol import StoreError
-from views import data, formatting, loadtest_start
+from views import data, formatting, loadtest_runs, loadtest_start
 
 Status = Mapping[str, Any]
 
 
-def draw(status: Status, *, operator: bool) -> None:
-    """One run: its stage, its bar, its figures and the button that stops it."""
+def draw(status: Status, shown: Collection[str], *, operator: bool) -> None:
+    """One run: its bar, where it is, and the buttons that show and stop it. `shown` are the runs on the page."""
     run_id = str(status["run_id"])
     with st.container(border=True, key=f"progress-{run_id}"):
         if status["state"] == "waiting":
-            why = status.get("detail") or "waits for another run on one of its engines to end"
-            st.html(f'<p class="er-plan"><b>{escape(str(status["name"]))}</b> {escape(str(why))}.</p>')
+            text = escape(str(status.get("detail") or "waits for another run on one of its engines to end"))
         else:
-            st.progress(share(status), text=None)
-            st.html(f'<p class="er-plan"><b>{escape(str(status["name"]))}</b> {words(status)}</p>')
-        st.button(
-            "Stop", key=f"stop-{run_id}", icon=":material/stop:", disabled=not operator, on_click=_stop, args=(run_id,),
-            help="What was measured until now stays." if operator else loadtest_start.VIEWER,
-        )  # fmt: skip
+            st.progress(share(status))
+            text = words(status)
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.html(f'<p class="er-plan"><b>{escape(str(status["name"]))}</b> {text}</p>', width="stretch")
+            if run_id not in shown:
+                st.button("Show", key=f"show-{run_id}", icon=":material/show_chart:", on_click=loadtest_runs.show,
+                          args=([run_id],))  # fmt: skip
+            st.button(
+                "Stop", key=f"stop-{run_id}", icon=":material/stop:", disabled=not operator, on_click=_stop,
+                args=(run_id,), help="What was measured until now stays." if operator else loadtest_start.VIEWER,
+            )  # fmt: skip
 
 
 def share(status: Status) -> float:

@@ -59,7 +59,7 @@ def draw_curves(runs: Sequence[Run], series: Mapping[str, Series]) -> None:
     load = tables.load_heading(str(drawn[0].mode))
     layout = Layout(
         max(each.place for each in series.values()) + 1,
-        tuple(sorted({float(level) for level in points["x"]})),
+        tuple(sorted({float(level) for level in points["x"]} | _asked(drawn))),
         load,
         len(drawn),
     )
@@ -86,6 +86,12 @@ def draw_curves(runs: Sequence[Run], series: Mapping[str, Series]) -> None:
                         curve=curve,
                     )
     st.html(f'<p class="er-note">{_reading([measure for measure, *_ in shown], drawn)}</p>')
+
+
+def _asked(runs: Sequence[Run]) -> set[float]:
+    """The levels that runs under way have yet to measure: the axis has room for them from the beginning."""
+    asked = [level for run in runs if run.active for level in run.spec.get("levels") or ()]
+    return {float(level) for level in asked if isinstance(level, int | float) and level > 0}
 
 
 def _reading(shown: Sequence[Measure], runs: Sequence[Run]) -> str:
