@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from loadtest.facts import StageFacts
 from loadtest.judgement_words import counted, number, share
-from loadtest.timing import Judgement
+from loadtest.timing import Judgement, Severity
 
 # Engine and client count the same tokens. 2 % leaves room for what they see differently at the end of a reply (one stop
 # token in 50); 5 % is more than any of that.
@@ -92,40 +93,58 @@ def counters_agree(facts: StageFacts) -> Iterator[Judgement]:
         yield Judgement("other_load", "failed", f"{text}{number(ended)}: it served others too.")
         failed = True
     agree: list[str] = []
-    for name, quantity, ours in _compared(facts):
-        theirs = facts.counted.counted[quantity]
-        gap = max(abs(theirs - ours) - facts.counted.uncertain.get(quantity, 0.0), 0.0) / ours
+    for each in _compared(facts):
+        theirs = facts.counted.counted[each.quantity]
+        beyond = max(each.least - theirs, theirs - each.most, 0.0) - facts.counted.uncertain.get(each.quantity, 0.0)
+        gap = max(beyond, 0.0) / each.least
         if gap <= COUNTERS_WARNING:
-            agree.append(name)
+            agree.append(each.name)
             continue
-        if failed and theirs > ours:
+        more = theirs > each.most
+        if failed and more:
             continue  # said already: others' requests are in it
-        more = theirs > ours
-        text = (
-            f"{facts.label} counted {number(theirs)} {name}, the client {number(ours)} ({(theirs - ours) / ours:+.1%})"
-        )
+        ours = number(each.least) if each.least == each.most else f"{number(each.least)} to {number(each.most)}"
+        text = f"{facts.label} counted {number(theirs)} {each.name}, the client {ours} ({gap if more else -gap:+.1%})"
+        severity: Severity = "failed" if gap > COUNTERS_FAILED else "warning"
         if more and not facts.counted.settled:
             text += ", and it was not idle before and after the stage: it served others too"
-            yield Judgement("other_load", "failed" if gap > COUNTERS_FAILED else "warning", f"{text}.")
+            yield Judgement("other_load", severity, f"{text}.")
         else:
-            yield Judgement("counters_disagree", "failed" if gap > COUNTERS_FAILED else "warning", f"{text}.")
+            text += ": it served others too, or one of the two miscounts" if more else ": one of the two miscounts"
+            yield Judgement("counters_disagree", severity, f"{text}.")
         failed = True
     if agree and not failed:
         text = f"Engine and client agree on {' and '.join(agree)}, within {share(COUNTERS_WARNING)}."
         yield Judgement("counters_disagree", "ok", text)
 
 
-def _compared(facts: StageFacts) -> Iterator[tuple[str, str, float]]:
-    """What both sides count: its name, the engine's quantity, and the client's number."""
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """What both sides count. The client knows it between `least` and `most`."""
+
+    name: str
+    quantity: str
+    least: float
+    most: float
+
+
+def _compared(facts: StageFacts) -> Iterator[_Compared]:
+    """
+    What both sides count.
+
+    Nobody knows how far the engine got with requests that failed or were cut off: between nothing and what they asked.
+    """
     summary, counted_there = facts.summary, facts.counted.counted
-    if summary.failed or summary.cancelled:
-        return  # nobody knows how far the engine got with these
+    open_ended = [request for request in facts.requests if request.status != "ok"]
     if "generation_tokens_total" in counted_there and summary.output_tokens and summary.tokens_source != "chunks":
-        yield "output tokens", "generation_tokens_total", summary.output_tokens
-    if summary.input_tokens:
+        more = sum(request.asked_output_tokens or facts.output.tokens for request in open_ended)
+        least = summary.output_tokens
+        yield _Compared("output tokens", "generation_tokens_total", least, least + more)
+    if summary.input_tokens and not open_ended:
         if "prompt_with_cached_tokens_total" in counted_there:
-            yield "prompt tokens", "prompt_with_cached_tokens_total", summary.input_tokens
+            read = summary.input_tokens
+            yield _Compared("prompt tokens", "prompt_with_cached_tokens_total", read, read)
         elif "prompt_tokens_total" in counted_there and summary.cached_input_tokens is not None:
             computed = summary.input_tokens - summary.cached_input_tokens
             if computed > 0:
-                yield "computed prompt tokens", "prompt_tokens_total", computed
+                yield _Compared("computed prompt tokens", "prompt_tokens_total", computed, computed)
