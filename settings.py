@@ -77,14 +77,14 @@ class StoreSettings(BaseModel):
     low_free_bytes: int = Field(2_000_000_000, ge=0, description="warn when the data folder's disk has less room")
     low_days: float = Field(7.0, ge=0, description="warn when the disk is full sooner, at the present growth")
     raw_days: int = Field(7, ge=2, description="days that samples are kept for; rollups by the minute follow")
-    histogram_days: int = Field(2, ge=2, description="days that snapshots of histograms are kept for")
+    detail_days: int = Field(2, ge=2, description="days of histograms every 10 s and of how each sampling went")
     minute_days: int = Field(90, ge=2, description="days of rollups by the minute; those by the hour stay for ever")
 
     @model_validator(mode="after")
     def _coarser_is_kept_longer(self) -> StoreSettings:
-        if not self.histogram_days <= self.raw_days <= self.minute_days:
+        if not self.detail_days <= self.raw_days <= self.minute_days:
             raise ValueError(
-                f"store.histogram_days ({self.histogram_days}), raw_days ({self.raw_days}) and minute_days "
+                f"store.detail_days ({self.detail_days}), raw_days ({self.raw_days}) and minute_days "
                 f"({self.minute_days}) must not fall: the finer rows are what the coarser ones are made of"
             )
         return self

@@ -246,10 +246,10 @@ def one_day(connection: duckdb.DuckDBPyConnection, begin: datetime, end: datetim
             connection.commit()
     lap("roll up")
     for level in retention.levels(StoreSettings()):
-        while (day := retention.due(connection, level, end)) is not None:
-            retention.begin(connection, level, day)
+        while (due := retention.due(connection, level, end)) is not None:
+            retention.begin(connection, level, due)
             for table in level.tables:
-                retention.delete(connection, table, day, day + retention.DAY)
+                retention.delete(connection, table, due, due + level.step)
     lap("delete")
     connection.execute("CHECKPOINT")
     lap("checkpoint")

@@ -56,7 +56,7 @@ SELECT *, floor(live / 200) AS finished,
 FROM summed;
 
 INSERT INTO engine_sample BY NAME
-SELECT ts, epoch(ts) - 1700000000 AS monotonic_seconds, getvariable('host_name') AS host, engine_id, epoch_id, state,
+SELECT ts, round(epoch(ts) - 1700000000, 6) AS monotonic_seconds, getvariable('host_name') AS host, engine_id, epoch_id, state,
     CASE state WHEN 'loading' THEN 'GET /health answered 503: the model is being loaded. Nothing to do but wait.'
         WHEN 'unreachable' THEN 'Nothing accepts connections although the process runs. Look into the engine''s own log.'
         END AS detail,
@@ -109,7 +109,7 @@ spread AS (
         g.typical
     FROM told AS t JOIN grid AS g USING (engine_id)
 )
-SELECT ts, epoch(ts) - 1700000000 AS monotonic_seconds, getvariable('host_name') AS host, engine_id, epoch_id, quantity, le,
+SELECT ts, round(epoch(ts) - 1700000000, 6) AS monotonic_seconds, getvariable('host_name') AS host, engine_id, epoch_id, quantity, le,
     floor(times * quick * quick_share) + floor(times * slow * slow_share)
         AS cumulative_count,
     round(times * typical * (1.15 * quick + 4.6 * slow), 4) AS sum_seconds
@@ -189,8 +189,8 @@ WITH source AS (
     SELECT t, make_timestamptz(t * 1000000 + 500000), 'store', 'store', 'ok', NULL, 10.0, 0.0001, 24 FROM tick WHERE t % 10 = 0
 )
 SELECT ts, getvariable('host_name') AS host, source_id, kind, state,
-    typical * (0.7 + 0.6 * chance(source_id, t)) AS duration_seconds,
-    0.0002 + 0.0008 * chance(source_id || 'l', t) AS lateness_seconds, interval_seconds, detail,
+    round(typical * (0.7 + 0.6 * chance(source_id, t)), 6) AS duration_seconds,
+    round(0.0002 + 0.0008 * chance(source_id || 'l', t), 6) AS lateness_seconds, interval_seconds, detail,
     'this collector' AS found_by
 FROM source
 ORDER BY t, place;

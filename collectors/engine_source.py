@@ -209,7 +209,7 @@ def engine_sample(reading: EngineReading, epoch: Epoch, ts: datetime, monotonic_
     }
     return EngineSample(
         ts=ts,
-        monotonic_seconds=monotonic_seconds,
+        monotonic_seconds=round(monotonic_seconds, 6),
         host=epoch.host,
         engine_id=epoch.engine_id,
         epoch_id=epoch.epoch_id,
@@ -226,7 +226,7 @@ def bucket_rows(
     return [
         LatencyBucket(
             ts=ts,
-            monotonic_seconds=monotonic_seconds,
+            monotonic_seconds=round(monotonic_seconds, 6),
             host=epoch.host,
             engine_id=epoch.engine_id,
             epoch_id=epoch.epoch_id,

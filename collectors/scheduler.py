@@ -117,8 +117,8 @@ class _Worker(threading.Thread):
                 source_id=self.source.source_id,
                 kind=self.source.kind,
                 state=outcome.state,
-                duration_seconds=ended - began,
-                lateness_seconds=began - due,
+                duration_seconds=round(ended - began, 6),  # more digits would only fill the disk
+                lateness_seconds=round(began - due, 6),
                 interval_seconds=self.source.interval_seconds,
                 detail=outcome.detail,
                 found_by=self.source.found_by,

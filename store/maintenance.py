@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
@@ -27,7 +27,6 @@ T = TypeVar("T")
 
 INTERVAL_SECONDS = 60.0
 PAUSE_SECONDS = 0.05  # between two steps, so that a long catching up leaves room for others
-DELETE_STEP = timedelta(hours=1)  # rows of one hour of one table at once
 
 
 class Maintenance:
@@ -62,7 +61,7 @@ class Maintenance:
         self._step(rollup.roll_hours)
         self._step(rollup.roll_late)
         for level in retention.levels(self._settings):
-            while not self._stopping.is_set() and self._delete_day(level, now):
+            while not self._stopping.is_set() and self._delete_due(level, now):
                 pass
 
     def _run(self) -> None:
@@ -87,22 +86,20 @@ class Maintenance:
         self._stopping.wait(PAUSE_SECONDS)
         return done
 
-    def _delete_day(self, level: retention.Level, now: datetime) -> bool:
-        """Delete the oldest day of a level that is due, table by table. False when none is."""
-        day = self._step(lambda cursor: retention.due(cursor, level, now))
-        if day is None:
+    def _delete_due(self, level: retention.Level, now: datetime) -> bool:
+        """Delete the oldest step of a level that is due, table by table. False when none is."""
+        start = self._step(lambda cursor: retention.due(cursor, level, now))
+        if start is None:
             return False
-        self._step(lambda cursor: retention.begin(cursor, level, day))
+        self._step(lambda cursor: retention.begin(cursor, level, start))
+        kept = retention.archived(level, self._settings)
         for table in level.tables:
-            if level.archived and self._settings.archive:
-                self._step(partial(self._archive_day, table=table, day=day))
-                continue
-            begin = day
-            while begin < day + retention.DAY:
-                self._step(partial(retention.delete, table=table, start=begin, end=begin + DELETE_STEP))
-                begin += DELETE_STEP
+            self._step(partial(self._delete, table=table, start=start, end=start + level.step, keep=kept))
         return True
 
-    def _archive_day(self, cursor: duckdb.DuckDBPyConnection, table: str, day: datetime) -> None:
-        archive.keep(cursor, self._writer.path, table, day.date())
-        retention.delete(cursor, table, day, day + retention.DAY)
+    def _delete(
+        self, cursor: duckdb.DuckDBPyConnection, table: str, start: datetime, end: datetime, *, keep: bool
+    ) -> None:
+        if keep:
+            archive.keep(cursor, self._writer.path, table, start.date())
+        retention.delete(cursor, table, start, end)

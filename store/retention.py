@@ -1,5 +1,7 @@
 """
-Retention: samples and rollups by the minute are deleted by whole UTC days, only after they were rolled up.
+Retention: samples and rollups by the minute are deleted by the hour, only after they were rolled up.
+
+Where samples go to the archive, they are deleted by whole UTC days, because an archive file holds one.
 
 Engines, epochs, events, offers, memory plans, load tests, reports and rollups by the hour are kept for ever.
 """
@@ -12,47 +14,53 @@ from datetime import UTC, datetime, timedelta
 import duckdb
 
 from settings import StoreSettings
-from store.rollup import BEGINNING, FAMILIES, SAMPLES, floor, state
+from store.rollup import BEGINNING, FAMILIES, HOUR, SAMPLES, floor, state
 
 DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Tables whose rows are kept for so many days, the column of `rollup_state` that says since when, and whether
-    they go to the archive where that is switched on."""
+    """Tables whose rows are kept for so many days, and the column of `rollup_state` that says since when."""
 
     tables: tuple[str, ...]
     days: int
     kept_from: str
-    archived: bool = True
+    step: timedelta  # what is deleted at once
 
 
 def levels(settings: StoreSettings) -> tuple[Level, ...]:
-    """What is deleted at some time. How sources did is not rolled up: it goes with the samples."""
+    """What is deleted at some time. How sources did is not rolled up: nobody looks back further than a day."""
+    step = DAY if settings.archive else HOUR
     samples = tuple(table for table in SAMPLES if table != "latency_bucket")
+    minutes = tuple(f"{family}_minute" for family in FAMILIES)
     return (
-        Level(("latency_bucket",), settings.histogram_days, "histogram_from"),
-        Level((*samples, "source_health"), settings.raw_days, "raw_from"),
-        Level(tuple(f"{family}_minute" for family in FAMILIES), settings.minute_days, "minute_from", archived=False),
+        Level(("latency_bucket", "source_health"), settings.detail_days, "histogram_from", step),
+        Level(samples, settings.raw_days, "raw_from", step),
+        Level(minutes, settings.minute_days, "minute_from", HOUR),
     )
 
 
+def archived(level: Level, settings: StoreSettings) -> bool:
+    """Whether the rows of a level are kept as files."""
+    return settings.archive and level.kept_from != "minute_from"
+
+
 def due(connection: duckdb.DuckDBPyConnection, level: Level, now: datetime) -> datetime | None:
-    """The oldest UTC day that lies wholly before the days to keep and is in the rollups by the hour; None: none."""
+    """The oldest step that lies wholly before the days to keep and is in the rollups by the hour; None: none."""
     rolled = state(connection).hour_until
-    end = floor(min(now - timedelta(days=level.days), rolled or BEGINNING), DAY)
+    end = floor(min(now - timedelta(days=level.days), rolled or BEGINNING), level.step)
     # S608: tables and columns are the constants above, in this and all statements of this module.
     parts = " UNION ALL ".join(f"SELECT min(ts) AS ts FROM {table} WHERE ts < $end" for table in level.tables)  # noqa: S608
     oldest = connection.execute(f"SELECT min(ts) FROM ({parts})", {"end": end}).fetchall()[0][0]  # noqa: S608
-    return floor(oldest.astimezone(UTC), DAY) if isinstance(oldest, datetime) else None
+    return floor(oldest.astimezone(UTC), level.step) if isinstance(oldest, datetime) else None
 
 
-def begin(connection: duckdb.DuckDBPyConnection, level: Level, day: datetime) -> None:
-    """Let readers look for this day in the coarser rows from now on. Commit it before any row is deleted."""
+def begin(connection: duckdb.DuckDBPyConnection, level: Level, start: datetime) -> None:
+    """Let readers look for this step in the coarser rows from now on. Commit it before any row is deleted."""
     connection.execute(
         f"UPDATE rollup_state SET {level.kept_from} = greatest(coalesce({level.kept_from}, $until), $until)",  # noqa: S608
-        {"until": day + DAY},
+        {"until": start + level.step},
     )
 
 

@@ -1,7 +1,7 @@
 -- Latency over time: the observations of each bucket of time, merged over epochs and minutes, never averaged.
 -- Quantiles follow the rule of latency.sql. Where histograms of one engine have different bounds in the range, only
 -- those that all of them have are used. A bucket without observations has count 0 and no quantiles.
-WITH rolled AS MATERIALIZED (
+WITH rolled AS NOT MATERIALIZED (
     SELECT * FROM (@latency)
     WHERE ($quantity IS NULL OR quantity = $quantity) AND ($engine_id IS NULL OR engine_id = $engine_id)
 ),
@@ -9,35 +9,33 @@ layout AS (
     SELECT engine_id, quantity, bounds, bounds::DOUBLE[] AS les FROM (SELECT DISTINCT engine_id, quantity, bounds FROM rolled)
 ),
 bound AS (
-    SELECT engine_id, quantity, bounds, unnest(les) AS le, generate_subscripts(les, 1) AS place
-    FROM layout
+    SELECT engine_id, quantity, bounds, unnest(les) AS le, generate_subscripts(les, 1) AS place FROM layout
 ),
-shared AS (
-    SELECT engine_id, quantity, bounds, list(place ORDER BY le) AS places, list(le ORDER BY le) AS les
-    FROM (
-        SELECT *, count(*) OVER (PARTITION BY engine_id, quantity, le) AS times FROM bound
-    )
+-- the bounds that all histograms of a line have; places: where they stand, NULL for all
+line AS MATERIALIZED (
+    SELECT engine_id, quantity, bounds, list(le ORDER BY le) AS les,
+        CASE WHEN any_value(layouts) > 1 THEN list(place ORDER BY le) END AS places,
+        dense_rank() OVER (ORDER BY engine_id, quantity) AS line
+    FROM bound
+    JOIN (SELECT engine_id, quantity, le, count(*) AS times FROM bound GROUP BY engine_id, quantity, le) AS t
+        USING (engine_id, quantity, le)
     JOIN (SELECT engine_id, quantity, count(*) AS layouts FROM layout GROUP BY engine_id, quantity) AS n
         USING (engine_id, quantity)
-    WHERE times = n.layouts
+    WHERE times = layouts
     GROUP BY engine_id, quantity, bounds
 ),
-line AS (
-    SELECT *, dense_rank() OVER (ORDER BY engine_id, quantity) AS line FROM shared
-),
-part AS (
+part AS MATERIALIZED (
     SELECT l.line, CASE WHEN $bucket_seconds = 0 THEN r.last_ts ELSE chart_time(r.ts, $start, $bucket_seconds) END
             AS bucket_ts,
-        r.first_ts, r.last_ts, r.seconds_increase, l.places, r.observations_increase
+        r.first_ts, r.last_ts, r.seconds_increase,
+        CASE WHEN l.places IS NULL THEN r.observations_increase ELSE list_select(r.observations_increase, l.places) END
+            AS counts
     FROM rolled AS r JOIN line AS l USING (engine_id, quantity, bounds)
 ),
-cell AS (
-    SELECT line, bucket_ts, unnest(list_select(observations_increase, places)) AS observations,
-        generate_subscripts(places, 1) AS place
-    FROM part
-),
 merged AS (
-    SELECT line, bucket_ts, place, sum(observations)::BIGINT AS observations FROM cell GROUP BY line, bucket_ts, place
+    SELECT line, bucket_ts, place, sum(observations)::BIGINT AS observations
+    FROM (SELECT line, bucket_ts, unnest(counts) AS observations, generate_subscripts(counts, 1) AS place FROM part)
+    GROUP BY line, bucket_ts, place
 ),
 histogram AS (
     SELECT line, bucket_ts, list(observations ORDER BY place) AS counts FROM merged GROUP BY line, bucket_ts
@@ -51,32 +49,40 @@ name AS (
     SELECT line, any_value(engine_id) AS engine_id, any_value(quantity) AS quantity, any_value(les) AS les
     FROM line GROUP BY line
 ),
+-- the first bucket that reaches each quantile
+place AS MATERIALIZED (
+    SELECT h.line, h.bucket_ts, q.q, h.counts, h.counts[-1] AS total,
+        list_position(list_transform(h.counts, lambda c: c >= q.q * h.counts[-1]), true) AS place
+    FROM histogram AS h CROSS JOIN (VALUES (0.5::DOUBLE), (0.95::DOUBLE), (0.99::DOUBLE)) AS q(q)
+),
+edge AS MATERIALIZED (
+    SELECT p.line, p.bucket_ts, p.q, p.total, n.les[p.place] AS high, n.les[p.place - 1] AS lower_le,
+        p.counts[p.place] AS cumulative, coalesce(p.counts[p.place - 1], 0) AS below
+    FROM place AS p JOIN name AS n USING (line)
+),
+estimate AS (
+    SELECT line, bucket_ts, q, total,
+        CASE WHEN total > 0 AND NOT isinf(high) THEN high END AS high,
+        CASE WHEN total > 0 THEN CASE WHEN isinf(high) THEN lower_le ELSE coalesce(lower_le, least(0, high)) END END AS low,
+        CASE WHEN total = 0 THEN NULL WHEN isinf(high) THEN lower_le
+            ELSE coalesce(lower_le, least(0, high)) + (high - coalesce(lower_le, least(0, high)))
+                * (q * total - below) / (cumulative - below) END AS estimate
+    FROM edge
+),
+wide AS (
+    SELECT line, bucket_ts, any_value(total)::DOUBLE AS "count",
+        any_value(estimate) FILTER (q = 0.5) AS p50_seconds, any_value(low) FILTER (q = 0.5) AS p50_low_seconds,
+        any_value(high) FILTER (q = 0.5) AS p50_high_seconds,
+        any_value(estimate) FILTER (q = 0.95) AS p95_seconds, any_value(low) FILTER (q = 0.95) AS p95_low_seconds,
+        any_value(high) FILTER (q = 0.95) AS p95_high_seconds,
+        any_value(estimate) FILTER (q = 0.99) AS p99_seconds, any_value(low) FILTER (q = 0.99) AS p99_low_seconds,
+        any_value(high) FILTER (q = 0.99) AS p99_high_seconds
+    FROM estimate GROUP BY line, bucket_ts
+),
 point AS (
-    SELECT n.engine_id, n.quantity, h.bucket_ts, s.first_ts, s.last_ts, h.counts[-1]::DOUBLE AS "count",
-        s.seconds / nullif(h.counts[-1], 0) AS mean_seconds,
-        CASE WHEN h.counts[-1] > 0 THEN h.counts END AS told, n.les,
-        list_position(list_transform(told, lambda c: c >= 0.5 * told[-1]), true) AS p50,
-        CASE WHEN isinf(n.les[p50]) THEN n.les[p50 - 1] ELSE coalesce(n.les[p50 - 1], least(0, n.les[p50])) END
-            AS p50_low_seconds,
-        CASE WHEN NOT isinf(n.les[p50]) THEN n.les[p50] END AS p50_high_seconds,
-        CASE WHEN isinf(n.les[p50]) THEN n.les[p50 - 1]
-            ELSE p50_low_seconds + (n.les[p50] - p50_low_seconds) * (0.5 * told[-1] - coalesce(told[p50 - 1], 0))
-                / (told[p50] - coalesce(told[p50 - 1], 0)) END AS p50_seconds,
-        list_position(list_transform(told, lambda c: c >= 0.95 * told[-1]), true) AS p95,
-        CASE WHEN isinf(n.les[p95]) THEN n.les[p95 - 1] ELSE coalesce(n.les[p95 - 1], least(0, n.les[p95])) END
-            AS p95_low_seconds,
-        CASE WHEN NOT isinf(n.les[p95]) THEN n.les[p95] END AS p95_high_seconds,
-        CASE WHEN isinf(n.les[p95]) THEN n.les[p95 - 1]
-            ELSE p95_low_seconds + (n.les[p95] - p95_low_seconds) * (0.95 * told[-1] - coalesce(told[p95 - 1], 0))
-                / (told[p95] - coalesce(told[p95 - 1], 0)) END AS p95_seconds,
-        list_position(list_transform(told, lambda c: c >= 0.99 * told[-1]), true) AS p99,
-        CASE WHEN isinf(n.les[p99]) THEN n.les[p99 - 1] ELSE coalesce(n.les[p99 - 1], least(0, n.les[p99])) END
-            AS p99_low_seconds,
-        CASE WHEN NOT isinf(n.les[p99]) THEN n.les[p99] END AS p99_high_seconds,
-        CASE WHEN isinf(n.les[p99]) THEN n.les[p99 - 1]
-            ELSE p99_low_seconds + (n.les[p99] - p99_low_seconds) * (0.99 * told[-1] - coalesce(told[p99 - 1], 0))
-                / (told[p99] - coalesce(told[p99 - 1], 0)) END AS p99_seconds
-    FROM histogram AS h JOIN span AS s USING (line, bucket_ts) JOIN name AS n USING (line)
+    SELECT n.engine_id, n.quantity, s.first_ts, s.last_ts, s.seconds / nullif(w."count", 0) AS mean_seconds,
+        w.* EXCLUDE (line)
+    FROM wide AS w JOIN span AS s USING (line, bucket_ts) JOIN name AS n USING (line)
 ),
 gap AS (
     SELECT engine_id, quantity,
