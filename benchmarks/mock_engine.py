@@ -16,7 +16,8 @@ from typing import cast
 
 CHUNK = (
     b'data: {"id":"cmpl-9d0c6a7f1b3e4c5d8e9f0a1b2c3d4e5f","object":"text_completion","created":1796099042,'
-    b'"model":"mock","choices":[{"index":0,"text":" word","logprobs":null,"finish_reason":null,"stop_reason":null}],"sent":%.9f}\n\n'
+    b'"model":"mock","choices":[{"index":0,"text":" word","logprobs":null,"finish_reason":null,"stop_reason":null}],'
+    b'"sent":%.9f}\n\n'
 )
 USAGE = (
     b'data: {"id":"cmpl-9d0c6a7f1b3e4c5d8e9f0a1b2c3d4e5f","object":"text_completion","created":1796099042,'
@@ -59,7 +60,7 @@ class Stream(asyncio.Protocol):
         if head.startswith(b"POST"):
             asked = json.loads(body[:length])
             self.prompt_tokens = len(asked["prompt"]) // 5 if isinstance(asked["prompt"], str) else len(asked["prompt"])
-            self.left = self.asked = int(asked["max_tokens"])
+            self.left = self.asked = int(asked.get("max_tokens") or asked["max_completion_tokens"])
             self.transport.write(HEAD)
             self.active.add(self)
         else:
