@@ -6,6 +6,7 @@ What each takes and answers is listed in `store.protocol`.
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +16,13 @@ from typing import Any
 
 from loadtest import endpoints, import_process
 from loadtest.endpoints import Known
-from loadtest.ingest import ENDED, Run
+from loadtest.ingest import Run
 from loadtest.manager import FLUSH_AFTER_ROWS, Manager, RowSink
 from loadtest.spec import Spec
 from settings import Settings
-from store.edits import MAX_NAME_CHARACTERS, checked_name
+from store.edits import MAX_NAME_CHARACTERS, UNFINISHED, checked_name
 from store.loadtest_rows import LoadtestRun
-from store.model import EngineState, Row
+from store.model import EngineState, Event, Row
 from store.protocol import Command, RefusedError, Sink, Store, UnknownQueryError
 
 MOST_RUNS = 100_000
@@ -131,22 +132,19 @@ def _told(run: Run) -> dict[str, Any]:
 
 
 def _interrupt_left_over(reads: Store, sink: Sink, host: str) -> None:
-    """Runs that were not over when the last collector died are over now."""
+    """Runs that were not over when the last collector ended are over now."""
+    now = datetime.now(UTC)
     for row in reads.query("loadtest_runs", {"limit": MOST_RUNS}).to_pylist():
-        if row["state"] in ENDED or row["state"] == "imported" or row["host"] != host:
+        if row["state"] not in UNFINISHED or row["host"] != host:
             continue
         stages = reads.query("loadtest_stages", {"run_id": row["run_id"]}).to_pylist()
-        verb = "waited" if row["state"] == "waiting" else "ran"
-        sink.put(
-            [
-                LoadtestRun(
-                    **{
-                        **row,
-                        "ts": datetime.now(UTC),
-                        "state": "interrupted",
-                        "ended": max((stage["ended"] for stage in stages), default=None),
-                        "detail": f"the collector ended while it {verb}; the {len(stages)} stages until then are whole",
-                    }
-                )
-            ]
-        )
+        ended = max((stage["ended"] for stage in stages), default=None)
+        detail = "the collector ended while it waited"
+        if row["state"] == "running":
+            detail = f"the collector ended while it ran; of its stages {len(stages)} had ended, and they are whole"
+        sink.put([LoadtestRun(**{**row, "ts": now, "state": "interrupted", "ended": ended, "detail": detail})])
+        if row["began"] is None:
+            continue
+        text, details = f"Load test {row['name']!r} was interrupted", json.dumps({"run_id": row["run_id"]})
+        for engine_id in sorted({stage["engine_id"] for stage in stages if stage["engine_id"]}):
+            sink.put([Event(now, host, engine_id, None, None, "loadtest_ended", text, details)])

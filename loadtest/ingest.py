@@ -137,7 +137,8 @@ class Run:
         self._ended = told.ts if told else datetime.now(UTC)
         began = self._began is not None
         self.state, self.detail, self.waits_for, self._progress = state, detail, None, None
-        trusted = False if self._against else (True if judged and began else None)
+        whole = judged and began and state in ("finished", "stopped")
+        trusted = False if self._against else (True if whole else None)
         self._sink.put([self._row(trusted)])
         if began:
             words = {"finished": "has finished", "stopped": "was stopped", "failed": "failed"}

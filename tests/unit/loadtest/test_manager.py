@@ -265,15 +265,19 @@ def test_the_end_of_the_collector_stops_its_runs_in_good_order(place: Place) -> 
 
 
 def test_runs_of_a_collector_that_was_killed_are_interrupted(place: Place) -> None:
-    place.writer.put([run(state="running"), stage(0), stage(1, seconds=10), run("20261130T120001Z-0002", "waiting")])
+    place.writer.put(
+        [run(state="running"), stage(0), stage(1, seconds=10), run("20261130T120001Z-0002", "waiting", began=None)]
+    )
     place.writer.put([run("20261130T120002Z-0003"), run("20261130T120003Z-0004", "imported")])
     place.writer.flush()
     place.manage("usual")
     states = {row["run_id"][-4:]: row["state"] for row in place.rows("loadtest_runs")}
     assert states == {"0001": "interrupted", "0002": "interrupted", "0003": "finished", "0004": "imported"}
     row = place.run(RUN)
-    assert row["detail"] == "the collector ended while it ran; the 2 stages until then are whole"
+    assert row["detail"] == "the collector ended while it ran; of its stages 2 had ended, and they are whole"
     assert row["ended"] == stage(1, seconds=10).ended
+    assert place.run("20261130T120001Z-0002")["detail"] == "the collector ended while it waited"
+    assert place.events() == [("loadtest_ended", VLLM, "Load test 'run 0001' was interrupted")]
 
 
 def test_a_run_of_the_command_line_is_taken_in_alike(place: Place) -> None:
