@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,9 +34,15 @@ def after_stage(reads: Store, epoch_of: Callable[[str], Epoch | None], host: str
     if engine_id is None or stage.begin is None or stage.end is None:
         return []
     _wait_for_samples(reads, engine_id, max(stage.end, stage.row.ended))
+    rows: list[Row] = []
+    epoch = epoch_of(engine_id)
+    if epoch is not None and _ran_at_begin(epoch, stage) and epoch.epoch_id != stage.row.epoch_id:
+        # the stage began before the collector had learnt of this life: its row is written anew
+        stage = replace(stage, epoch=epoch, row=replace(stage.row, epoch_id=epoch.epoch_id))
+        rows.append(stage.row)
     span: dict[str, Parameter] = {"start": stage.begin, "end": stage.end, "engine_id": engine_id}
-    rows: list[Row] = [_resource(host, stage, used) for used in reads.query("stage_resources", span).to_pylist()]
-    found = [*_restart(stage, epoch_of(engine_id)), *_others(reads.query("stage_others", span).to_pylist(), stage)]
+    rows += [_resource(host, stage, used) for used in reads.query("stage_resources", span).to_pylist()]
+    found = [*_restart(stage, epoch), *_others(reads.query("stage_others", span).to_pylist(), stage)]
     now = datetime.now(UTC)
     rows += [
         LoadtestJudgement(now, host, run.run_id, stage.row.stage_id, code, severity, text)
@@ -71,6 +78,10 @@ def _resource(host: str, stage: Stage, used: Mapping[str, Any]) -> LoadtestResou
 
 def _per(joules: float | None, count: float | None) -> float | None:
     return joules / count if joules is not None and count else None
+
+
+def _ran_at_begin(epoch: Epoch, stage: Stage) -> bool:
+    return epoch.started_is_process_start and stage.begin is not None and epoch.started < stage.begin
 
 
 def _restart(stage: Stage, now: Epoch | None) -> Iterator[tuple[str, str, str]]:

@@ -11,9 +11,9 @@ from loadtest.ingest import Run, Stage
 from loadtest.resources import after_stage
 from loadtest.spec import Spec
 from settings import Settings
-from store.loadtest_rows import LoadtestJudgement, LoadtestResource
+from store.loadtest_rows import LoadtestJudgement, LoadtestResource, LoadtestStage
 from store.local import LocalStore
-from store.model import Row
+from store.model import Epoch, Row
 from store.writer import Writer
 from tests.support.loadtest_rows import RUN, stage
 from tests.support.rows import ENGINE, HOST, at, device, device_sample, engine, epoch, held, sample
@@ -30,8 +30,8 @@ def writer(tmp_path: Path) -> Iterator[Writer]:
     opened.close()
 
 
-def ask(writer: Writer, over: Stage, now_epoch: str = "vllm-8000@1") -> list[Row]:
-    """What the store says of a stage; the engine is in the life `now_epoch` by now."""
+def ask(writer: Writer, over: Stage, now: Epoch | None = None) -> list[Row]:
+    """What the store says of a stage; the engine is in the life `now` by then."""
     writer.put([sample(60)])  # a sample after the stage: all that tell of it are stored
     writer.flush()
     store = LocalStore(writer, Settings(host=HOST).store)
@@ -41,7 +41,7 @@ def ask(writer: Writer, over: Stage, now_epoch: str = "vllm-8000@1") -> list[Row
         RUN, "x", spec, known, host=HOST, started_by="page", sink=writer, epoch_of=lambda _: None,
         stage_ended=lambda run, stage: None,
     )  # fmt: skip
-    return after_stage(store, lambda _: epoch(now_epoch), HOST, run, over)
+    return after_stage(store, lambda _: now or epoch(), HOST, run, over)
 
 
 def over(**values: object) -> Stage:
@@ -79,11 +79,22 @@ def over_with_nothing() -> Stage:
     return replace(found, row=replace(found.row, output_tokens=None, succeeded=0))
 
 
-def test_an_engine_in_another_life_than_at_the_beginning_fails_the_stage(writer: Writer) -> None:
-    ((code, severity, text),) = judgements(ask(writer, over(), now_epoch="vllm-8000@2"))
+def test_an_engine_that_began_another_life_during_the_stage_fails_it(writer: Writer) -> None:
+    # The stage's requests began at 10 s; the process that answers now started at 15 s.
+    rows = ask(writer, over(), now=epoch("vllm-8000@2", started=15))
+    ((code, severity, text),) = judgements(rows)
     assert (code, severity) == ("engine_restarted", "failed")
     assert "vllm-8000@1 → vllm-8000@2" in text
     assert judgements(ask(writer, over())) == []
+
+
+@pytest.mark.parametrize("known", [epoch(), None])
+def test_a_life_that_the_collector_learnt_of_late_is_the_stages_own(writer: Writer, known: Epoch | None) -> None:
+    # Its process started at 5 s, before the stage: nothing restarted, and the stage's row says so.
+    rows = ask(writer, replace(over(), epoch=known), now=epoch("vllm-8000@2", started=5))
+    assert judgements(rows) == []
+    assert [row.epoch_id for row in rows if isinstance(row, LoadtestStage)] == ["vllm-8000@2"]
+    assert {row.epoch_id for row in rows if isinstance(row, LoadtestResource)} == {"vllm-8000@2"}
 
 
 @pytest.mark.parametrize(
