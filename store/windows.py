@@ -2,9 +2,10 @@
 Sums over one window: which samples, minutes and hours they are made of.
 
 A chart may show a little more than its range; a sum may not. So a window is taken from samples where it is
-short and they are still there; else from whole minutes, with whole hours inside them, and from samples after the
-newest rollup. Increases add up exactly at every level, see `schema/0006_rollups.sql`. What begins or ends within a
-minute (an hour, where minutes are gone) is rounded outwards; `first_ts` and `last_ts` of the rows tell how far.
+short; else from whole minutes, with whole hours inside them, and from samples at its edges and after the newest
+rollup. Increases add up exactly at every level, see `schema/0006_rollups.sql`. Where the samples of an edge have been
+deleted, it is rounded outwards to a minute (an hour, where minutes are gone too); `first_ts` and `last_ts` of the rows
+tell how far.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import duckdb
 
 from store.rollup import HOUR, MINUTE, State, floor, state
 
-SHORT = timedelta(hours=6)  # up to here from samples, to the second
+SHORT = timedelta(minutes=15)  # up to here from samples alone
 Level = Literal["raw", "minute", "hour"]
 _SOURCE = re.compile(r"\(@(\w+)\)")
 # Rows of rollup tables by family; `latency_part` is shaped as histogram_increase_between.
@@ -60,21 +61,33 @@ def pieces(known: State, kept_from: datetime | None, start: datetime, end: datet
     """
     if end <= start:
         return []
-    there = kept_from is None or start >= kept_from
     rolled = known.minute_until
-    if rolled is None or (there and end - start <= SHORT) or start >= rolled:
+    if rolled is None or (_there(kept_from, start) and end - start <= SHORT) or start >= rolled:
         return [Piece("raw", start, end)]
-    fresh = [Piece("raw", rolled, end)] if end > rolled else []
     first, last = floor(start, MINUTE), min(_ceiling(min(end, rolled), MINUTE), rolled)
+    edges: list[Piece] = []
+    if first < start and _there(kept_from, start):
+        first += MINUTE
+        edges.append(Piece("raw", start, first))
+    if end > rolled:
+        edges.append(Piece("raw", rolled, end))
+    elif end < last and _there(kept_from, last - MINUTE):
+        last -= MINUTE
+        edges.append(Piece("raw", last, end))
     hours = known.hour_until or first
     begin, finish = _ceiling(first, HOUR), floor(min(last, hours), HOUR)
     if known.minute_from is not None:  # older minutes are gone: whole hours stand for them
         begin = floor(first, HOUR) if first < known.minute_from else begin
         finish = min(_ceiling(last, HOUR), hours) if last <= known.minute_from else finish
     if begin >= finish:
-        return [Piece("minute", first, last), *fresh]
+        return [Piece("minute", first, last), *edges]
     parts = [Piece("minute", first, begin), Piece("hour", begin, finish), Piece("minute", finish, last)]
-    return [*(part for part in parts if part.start < part.end), *fresh]
+    return [*(part for part in parts if part.start < part.end), *edges]
+
+
+def _there(kept_from: datetime | None, moment: datetime) -> bool:
+    """Whether the samples from a moment on are still in the store."""
+    return kept_from is None or moment >= kept_from
 
 
 def sql(cursor: duckdb.DuckDBPyConnection, text: str, start: datetime, end: datetime) -> str:

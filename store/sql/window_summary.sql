@@ -9,7 +9,8 @@ WITH engine AS (
 ),
 did AS (
     SELECT count(DISTINCT epoch_id) AS epochs, list(DISTINCT epoch_id ORDER BY epoch_id) AS epoch_ids,
-        sum(samples) AS samples, sum(ready_samples) AS ready_samples, min(first_ts) AS first_ts, max(last_ts) AS last_ts,
+        sum(samples)::BIGINT AS samples, sum(ready_samples)::BIGINT AS ready_samples,
+        min(first_ts) AS first_ts, max(last_ts) AS last_ts,
         sum(generation_tokens_window_seconds) AS covered_seconds,
         sum(generation_tokens_increase) AS generation_tokens,
         sum(generation_tokens_increase) / nullif(sum(generation_tokens_window_seconds), 0) AS generation_tokens_per_second,

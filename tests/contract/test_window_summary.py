@@ -4,13 +4,16 @@ What one engine did, held and used in a window. Expected values are worked out b
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
+from store.maintenance import Maintenance
 from tests.contract.conftest import Filled
-from tests.support.rows import ENGINE, GPU, at, device, device_sample, engine, epoch, held, sample
+from tests.support.rows import ENGINE, GPU, at, device, device_sample, engine, epoch, held, histogram, sample
 
+INF = math.inf
 OTHER = "llama.cpp-8080"
 
 
@@ -149,3 +152,53 @@ def test_others_on_the_device_are_named_unless_they_were_idle(
     _busy(filled, engine(OTHER), epoch("o1", OTHER, started=-100))
     filled.put(held(10, 5, OTHER, epoch_id="o1"), sample(10, "o1", OTHER, requests_running=running))
     assert _summary(filled)["sharing_engine_ids"] == sharing
+
+
+def _close(row: dict[str, Any]) -> dict[str, Any]:
+    """A row that equals another one up to rounding."""
+    return {name: pytest.approx(value, rel=1e-9) if isinstance(value, float) else value for name, value in row.items()}
+
+
+def _three_hours(filled: Filled) -> None:
+    """Samples every 30 s with a restart after an hour, two devices, histograms, and another engine."""
+    filled.put(engine(), engine(OTHER), epoch("e1", started=-3600), epoch("e2", started=3601), device())
+    filled.put(epoch("o1", OTHER, started=-3600))
+    for second in range(-60, 3 * 3600, 30):
+        life = "e1" if second < 3600 else "e2"
+        lived = second + 60 if second < 3600 else second - 3600
+        busy = float(second % 600 < 300)
+        filled.put(
+            sample(second, life, generation_tokens_total=7.0 * lived, prompt_tokens_total=31.0 * lived,
+                   requests_running=busy, requests_waiting=2 * busy, kv_used_fraction=(second % 97) / 97,
+                   requests_finished_total=float(lived // 60)),
+            sample(second, "o1", OTHER, requests_running=0.0),
+            held(second, 1000 + second % 131, epoch_id=life),
+            held(second, 500, OTHER, epoch_id="o1"),
+            held(second, 300 + second % 17, device_id=None, method="rss", cpu_cores=0.5, epoch_id=life),
+            device_sample(second, utilisation_fraction=0.5 + busy / 4, power_watts=100 + 50 * busy,
+                          energy_joules_total=1e6 + 120.0 * second),
+            *histogram(second, {0.1: lived / 4, 0.5: lived / 2, INF: lived}, lived * 0.3, epoch_id=life),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 3 * 3600 - 100), (1234, 9876), (3600, 7200)])
+def test_minutes_and_hours_give_the_same_figures_as_samples(filled: Filled, start: float, end: float) -> None:
+    _three_hours(filled)
+    span = {"start": at(start), "end": at(end)}
+    from_samples = _summary(filled, start, end)
+    latency_from_samples = filled.store.query("latency", span).to_pylist()
+    Maintenance(filled.writer, filled.settings.store).once(at(3 * 3600))
+    assert _summary(filled, start, end) == _close(from_samples)
+    latency = filled.store.query("latency", span).to_pylist()
+    # A minute's latencies are those of the snapshots in it: at both edges up to a minute of 1 observation a second.
+    assert [row["count"] for row in latency] == pytest.approx([row["count"] for row in latency_from_samples], abs=60)
+    for row, sooner in zip(latency, latency_from_samples, strict=True):
+        for name in ("p50_seconds", "p95_low_seconds", "mean_seconds"):
+            assert row[name] == pytest.approx(sooner[name])
+
+
+def test_where_samples_were_deleted_a_window_is_rounded_to_minutes(filled: Filled) -> None:
+    _three_hours(filled)
+    whole = _summary(filled, 1200, 9900)
+    Maintenance(filled.writer, filled.settings.store).once(at(9 * 86400))
+    assert _summary(filled, 1234, 9876) == _close(whole)
