@@ -34,7 +34,7 @@ def draw() -> None:
         quantities = data.records("quantities")
         overview = data.records("overview", at=None)
         (room,) = data.records("disk")
-        sizes = data.records("disk_tables")
+        sizes = data.records("disk_tables") if st.session_state.get("disk_tables_shown") else None
         events = data.records(
             "events", start=now - timedelta(hours=PERIODS[period or "24h"]), end=now + timedelta(seconds=1), limit=500
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 import pandas as pd
@@ -28,16 +29,17 @@ def warn(disk: Row) -> None:
         )
 
 
-def draw(disk: Row, tables: Sequence[Row]) -> None:
-    """The sizes in one row, what they mean in a sentence, and the tables behind a click."""
-    with st.container(horizontal=True, gap="large"):
-        for label, value, note in figures(disk):
-            st.metric(label, value, help=note, width="content")
-    if disk["state"] in ("ok", "unknown"):
-        st.caption(f"{disk['folder']}: {disk['detail']}")
-    else:
-        st.caption(str(disk["folder"]))
-    with st.expander("Rows and bytes by table"):
+def draw(disk: Row, tables: Sequence[Row] | None) -> None:
+    """The sizes with what they mean, what happens on a full disk, and the tables where they were asked for."""
+    lines = "".join(
+        f"<dt>{escape(label)}</dt><dd><b>{escape(value)}</b> <span class='er-note'>{escape(note)}</span></dd>"
+        for label, value, note in figures(disk)
+    )
+    # What is wrong stands above the sources already, see `warn`.
+    then = disk["detail"] if disk["state"] in ("ok", "unknown") else ""
+    st.html(f'<div class="er-card"><dl>{lines}</dl><p class="er-sentence">{escape(then)}</p></div>')
+    st.toggle("Rows and bytes by table", key="disk_tables_shown")
+    if tables is not None:
         st.dataframe(table_frame(tables), hide_index=True, height="content", key="disk_tables")
 
 
@@ -45,7 +47,7 @@ def figures(disk: Row) -> list[tuple[str, str, str]]:
     """Heading, figure and explanation of each size; what is not known yet says so."""
     growth, seconds = disk["growth_bytes_per_day"], disk["growth_over_seconds"]
     if growth is None:
-        grows, note = "not known yet", "Read from the store's sizes over a day; there has to be an hour of them."
+        grows, note = "not known yet", "Read from an hour of sizes at least."
     else:
         sign = "" if growth >= 0 else "\N{MINUS SIGN}"
         grows = f"{sign}{formatting.size(abs(growth))} a day"
@@ -58,7 +60,7 @@ def figures(disk: Row) -> list[tuple[str, str, str]]:
             f", from {disk['archive_oldest_day']} on." if disk["archive_oldest_day"] else "."
         )
     return [
-        ("Store", formatting.size(disk["file_bytes"]), "Size of telemetry.duckdb."),
+        ("Store", formatting.size(disk["file_bytes"]), f"telemetry.duckdb in {disk['folder']}"),
         ("Write-ahead log", formatting.size(disk["wal_bytes"]), "Folded into the file in a quiet second."),
         ("Archive", archive, about),
         ("Free", _free(disk), "What this user may still fill on the data folder's disk."),
