@@ -26,7 +26,7 @@ from collectors.processes import ProcessTable
 from collectors.registry import Registry
 from collectors.scheduler import Scheduler
 from collectors.scoring import MemoryScoring
-from collectors.startup import StartupWatch
+from collectors.startup import StartupWatch, start_error
 from settings import Settings
 from store import address
 from store.local import LocalStore
@@ -126,7 +126,8 @@ class Collector:
 
         running = [row["engine_id"] for row in reads.query("overview").to_pylist() if _ran(row["state"])]
         http = opened.enter_context(HttpClient(settings.collector))
-        watched = StartupWatch(writer, registry.epoch_of, started, reads.query("startups").to_pylist())
+        known_starts = reads.query("startups").to_pylist()
+        watched = StartupWatch(writer, registry.epoch_of, started, known_starts, start_error())
         newest = NewestRows(watched)
         scheduler = Scheduler(newest, settings.host)
         processes = ProcessTable()

@@ -9,10 +9,13 @@ beginning nobody saw has no figures, and the note says why.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
+
+import psutil
 
 from store.model import EngineSample, EngineState, Epoch, Row, Startup
 from store.protocol import Sink
@@ -43,9 +46,13 @@ class StartupWatch:
         epoch_of: Callable[[str], Epoch | None],
         began: datetime,
         known: Iterable[Mapping[str, Any]] = (),
+        starts_late_by: timedelta = timedelta(0),
     ) -> None:
-        """`began`: when this collector began to look. `known`: the rows of the query `startups`."""
-        self._sink, self._epoch_of, self._began = sink, epoch_of, began
+        """
+        `began`: when this collector began to look. `known`: the rows of the query `startups`. `starts_late_by`: how
+        much too late the system tells the start of a process (see `start_error`).
+        """
+        self._sink, self._epoch_of, self._began, self._late = sink, epoch_of, began, starts_late_by
         self._lock = threading.Lock()
         names = [column.name for column in fields(Startup)]
         self._known = {row["epoch_id"]: Startup(**{name: row[name] for name in names}) for row in known}
@@ -83,15 +90,17 @@ class StartupWatch:
         row = Startup(sample.ts, sample.host, sample.engine_id, sample.epoch_id, epoch.started, None, None, None, None)
         if not epoch.started_is_process_start:
             return replace(row, note=NOT_SEEN)
-        if life.not_ready is None and epoch.started < self._began:
+        started = epoch.started - self._late
+        if life.not_ready is None and started < self._began:
             return replace(row, note=RAN_ALREADY)
-        life.not_ready = max(life.not_ready or epoch.started, epoch.started)
+        life.not_ready = max(life.not_ready or started, started)
         life.no_token = life.not_ready
         if sample.ts < life.not_ready:
             return replace(row, note=CLOCK)
         return replace(
             row,
-            ready_seconds=_seconds(sample.ts, epoch.started),
+            started=started,
+            ready_seconds=_seconds(sample.ts, started),
             resolution_seconds=_seconds(sample.ts, life.not_ready),
         )
 
@@ -114,3 +123,17 @@ class StartupWatch:
 
 def _seconds(later: datetime, earlier: datetime) -> float:
     return (later - earlier).total_seconds()
+
+
+def start_error() -> timedelta:
+    """
+    How much too late the system tells when a process started; below 0: too early.
+
+    Linux keeps the start in hundredths of a second since boot, but the moment of boot only as a whole second (btime in
+    /proc/stat), which psutil adds. Elsewhere, and where the clocks of boot and wall disagree by more: 0.
+    """
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    if clock is None:
+        return timedelta(0)
+    error = psutil.boot_time() - (time.time() - time.clock_gettime(clock))
+    return timedelta(seconds=error) if abs(error) <= 1.5 else timedelta(0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ import pytest
 
 from store.protocol import RefusedError
 from tests.support.collector import RunningCollector, running_collector
-from tests.support.llamacpp import get, llamacpp_server
-from tests.support.wait import until
+from tests.support.llamacpp import complete, get, llamacpp_server
+from tests.support.wait import free_port, until
 
 pytestmark = pytest.mark.engine
 PATIENCE_SECONDS = 90.0  # two cores that others use as well
@@ -178,3 +179,29 @@ def test_a_collector_that_is_stopped_stops_its_run_in_good_order(llama: str, tmp
         assert (row["state"], row["detail"]) == ("stopped", "the collector was stopped")
         (stage,) = again.rows("loadtest_stages", run_id=run_id)
         assert stage["succeeded"] >= 1
+
+
+def test_how_long_an_engine_takes_to_start_is_bounded_by_what_a_bystander_sees(tmp_path: Path) -> None:
+    chosen = free_port()
+    with running_collector(tmp_path, chosen) as collector:
+        before = time.time()
+        with llamacpp_server(chosen, threads=1) as url:
+            seen_ready = time.time()  # by its /health, for which `llamacpp_server` waits
+            engine_id = ready(collector, url)
+            (row,) = until(lambda: collector.rows("startups", engine_id=engine_id), what="the start to be stored")
+            assert (row["note"], row["first_token_seconds"]) == (None, None)
+            started = row["started"].timestamp()
+            assert before - 0.1 <= started <= seen_ready
+            # ready after the sample before the one that found it so, and by then at the latest when we saw it so
+            assert row["ready_seconds"] - row["resolution_seconds"] <= seen_ready - started
+            assert 0 < row["resolution_seconds"] <= row["ready_seconds"]
+            asked = time.time() - started
+            complete(url, "one", 4)
+            told = until(
+                lambda: r if (r := collector.rows("startups", engine_id=engine_id)[0])["first_token_seconds"] else None,
+                what="the first token to be seen",
+            )
+            assert told["first_token_seconds"] > asked
+            assert told["ready_seconds"] == row["ready_seconds"]
+    with running_collector(tmp_path, chosen) as again:
+        assert again.rows("startups", engine_id=engine_id) == [told]

@@ -1,11 +1,16 @@
 """How long an engine took to start, from samples of it that are a few seconds apart."""
 
+import subprocess
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from datetime import timedelta
 
+import psutil
 import pytest
 
-from collectors.startup import NOT_SEEN, RAN_ALREADY, TOKEN_NOT_SEEN, StartupWatch
+from collectors.startup import NOT_SEEN, RAN_ALREADY, TOKEN_NOT_SEEN, StartupWatch, start_error
 from store.model import EngineState, Epoch, Row, Startup
 from tests.support.rows import at, epoch, sample
 
@@ -81,6 +86,24 @@ def test_a_process_that_cannot_be_seen_has_no_start_to_count_from() -> None:
 def test_a_busy_or_locked_engine_is_neither_ready_nor_loading() -> None:
     told = look(loading(3), sample(5, state=EngineState.BUSY), sample(7, state=EngineState.UNAUTHORISED), ready(9))
     assert [figures(row) for row in told] == [(9.0, None, 6.0, None)]
+
+
+def test_a_start_that_the_system_tells_too_early_or_late_is_put_right() -> None:
+    # The process is said to have started at T0; it did so 0.8 s later. Ready at 7 s: 6.2 s after its start.
+    sink = Rows()
+    watch = StartupWatch(sink, lambda _: epoch(), BEGAN, (), timedelta(seconds=-0.8))
+    watch.put([loading(5), ready(7)])
+    (row,) = sink.startups
+    assert (row.started, row.ready_seconds, row.resolution_seconds) == (at(0.8), pytest.approx(6.2), 2.0)
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="only Linux tells the start since boot")
+def test_the_start_of_a_process_is_told_to_a_tenth_of_a_second() -> None:
+    before = time.time()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        after = time.time()
+        started = psutil.Process(child.pid).create_time() - start_error().total_seconds()
+        assert before - 0.1 <= started <= after + 0.1
 
 
 def test_another_life_is_told_anew() -> None:
