@@ -64,7 +64,7 @@ def judge_run(stages: Sequence[StageFacts], judged: Sequence[Judgement], mode: s
     if mode == "closed" and not any(facts.level == 1 for facts in stages):
         text = "No stage with one user was measured, so nothing tells what a single user gets."
         found.append(Judgement("level_1_missing", "warning", text))
-    found += _same_work(stages)
+    found += [*_same_work(stages), *_few_for_p99(stages)]
     wrong = {each.code for each in judged if each.severity != "ok"}
     passed: dict[str, list[Judgement]] = {}
     for each in judged:
@@ -134,9 +134,6 @@ def _steady_window(facts: StageFacts) -> Iterator[Judgement]:
         text = f"Only {counted(summary.in_window, 'request')} lie inside the steady window of "
         text += f"{summary.window_seconds:.3g} s: one slow request moves the means. Send more requests."
         yield Judgement("window_short", "warning", text)
-    elif summary.in_window < REQUESTS_FOR_P99:
-        text = f"The p99 of {counted(summary.in_window, 'request')} lies between the two slowest ones."
-        yield Judgement("few_for_p99", "note", text)
 
 
 def _output_length(facts: StageFacts) -> Iterator[Judgement]:
@@ -225,3 +222,14 @@ def _same_work(stages: Sequence[StageFacts]) -> Iterator[Judgement]:
             text = f"The endpoints did not do the same work: {means[most]:.0f} {name} tokens a request at {most}, "
             text += f"{means[least]:.0f} at {least}. Their tokens per second can't be compared as they are."
             yield Judgement("unequal_work", "warning", text)
+
+
+def _few_for_p99(stages: Sequence[StageFacts]) -> Iterator[Judgement]:
+    """Said once for all stages, since a sweep of usual length has few requests in most of them."""
+    few = [facts.summary.in_window for facts in stages if 0 < facts.summary.in_window < REQUESTS_FOR_P99]
+    if few:
+        span = f"{min(few)} to {max(few)}" if min(few) < max(few) else f"{few[0]}"
+        text = (
+            f"In {number(len(few))} of {counted(len(stages), 'stage')} p99 rests on {span} requests: it lies between "
+        )
+        yield Judgement("few_for_p99", "note", f"{text}the two slowest ones.")

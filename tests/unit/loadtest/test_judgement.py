@@ -275,8 +275,11 @@ def test_a_steady_window_with_few_requests(window, severity) -> None:
     assert (found["window_short"].severity if severity else found.get("window_short")) == severity
 
 
-def test_p99_of_few_requests_is_explained() -> None:
-    assert "10 requests" in judged(facts())["few_for_p99"].text
+def test_p99_of_few_requests_is_explained_once_for_all_stages() -> None:
+    shorter = facts([request(n) for n in range(8)], stage_id=4, after=counters(8))
+    found = [each for each in judge_run([facts(), shorter], [], "closed") if each.code == "few_for_p99"]
+    assert [(each.severity, each.stage_id) for each in found] == [("note", None)]
+    assert "In 2 of 2 stages p99 rests on 8 to 10 requests" in found[0].text
 
 
 def test_an_open_loop_that_did_not_send_what_was_due() -> None:
