@@ -132,6 +132,7 @@ class Store(Protocol):
 #   device_memory_bytes device_memory_method  host_memory_bytes host_memory_method cpu_cores process_count
 # latency(start, end)      engine_id quantity epochs count mean_seconds and for p50 p95 p99:
 #                          pNN_seconds pNN_low_seconds pNN_high_seconds (the bucket it lies in; high NULL = infinite)
+# latency_buckets(start, end)   the merged histograms behind `latency`: engine_id quantity le cumulative_count
 # engine_series(start, end, points=400)
 #   ts engine_id label kind state, and mean, _min, _max of: generation_tokens_per_second
 #   prompt_tokens_per_second requests_running requests_waiting kv_used_fraction;
@@ -186,13 +187,13 @@ class Store(Protocol):
 #   shares('device' | 'host' | 'cpu' | 'unknown')
 # reports()    the columns of `Report` (the row written last of each), the one written last first
 # report(report_id)            one of them, or none
-# window_summary(start, end, engine_id)   one engine in [start, end), in one row; NULL: not known, or nothing was sampled
+# window_summary(start, end, engine_id)   one engine in [start, end), in one row; NULL: not known, or not sampled
 #   host engine_id label kind epochs epoch_ids samples ready_samples first_ts last_ts covered_seconds generation_tokens
 #   generation_tokens_per_second working_seconds working_generation_tokens_per_second (with a request running)
 #   generation_source prompt_tokens prompt_tokens_per_second prefix_cache_hit_fraction requests_finished
 #   requests_per_second preemptions mean_seconds_per_token (where the engine tells its generation time), mean and max of
-#   requests_running requests_waiting kv_used_fraction; kv_capacity_tokens (newest), device_memory_mean_bytes _peak_bytes
-#   _method and the same of host_memory, cpu_cores_mean cpu_cores_max, device_ids (that it held memory on)
+#   requests_running requests_waiting kv_used_fraction; kv_capacity_tokens (newest), device_memory_mean_bytes
+#   _peak_bytes _method and the same of host_memory, cpu_cores_mean cpu_cores_max, device_ids (that it held memory on)
 #   sharing_engine_ids (others on them that were not idle); of these whole devices: utilisation_fraction_mean
 #   power_watts_mean power_watts_max energy_joules energy_method('counter' | 'power_integral') joules_per_output_token
 # disk()       how much room there is, one row: folder file_bytes wal_bytes archive_on archive_bytes archive_files

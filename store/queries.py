@@ -49,6 +49,7 @@ QUERIES: Mapping[str, Query] = {
         as_of_now=True,
     ),
     "latency": Query(_RANGE),
+    "latency_buckets": Query(_RANGE),
     "engine_series": Query(_SERIES, Source("engine_sample", "engine", "engine_id")),
     "engine_memory_series": Query(
         _SERIES, Source("process_memory", "process_memory", "engine_id", *[_HOST_MEMORY] * 2)

@@ -155,7 +155,8 @@ def _draw_charts(sides: Sequence[Side], colours: Sequence[Series]) -> None:
         return
     st.subheader("How the values are distributed", anchor=False)
     st.html('<p class="er-note">Two windows of one mean can differ in everything else: a steep line is a steady '
-            "engine, a long flat end is a slow tail.</p>")  # fmt: skip
+            "engine, a long flat end is a slow tail. A line with points comes from a histogram and is known at its "
+            "points only.</p>")  # fmt: skip
     with st.grid(min_column_width=420, gap="medium"):
         for key, (one, rows, text) in there.items():
             _chart(one, rows, text, f"spread-{key}")

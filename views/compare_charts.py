@@ -137,17 +137,22 @@ def _spread_spec(title: str, unit: str, series: tuple[Series, ...]) -> dict[str,
         alt.Tooltip("percent:Q", title="% at or below", format=".1f"),
         alt.Tooltip("value:Q", title=unit, format=",.4~r"),
     ]
-    line = rows.mark_line(interpolate="step-after", strokeWidth=1.8).encode(
-        x=x,
-        y=y,
-        color=alt.Color("s:N", scale=alt.Scale(domain=domain), legend=None),
-        strokeDash=alt.StrokeDash(
+    looks = {
+        "color": alt.Color("s:N", scale=alt.Scale(domain=domain), legend=None),
+        "strokeDash": alt.StrokeDash(
             "s:N", scale=alt.Scale(domain=domain, range=[list(dash_of(place)) for place in places]), legend=None
         ),
-        order="value:Q",
-    )
+        "order": "value:Q",
+    }
+    exact = rows.transform_filter("datum.bounds === 0")
+    bounds = rows.transform_filter("datum.bounds === 1")
+    lines = [
+        exact.mark_line(interpolate="step-after", strokeWidth=1.8).encode(x=x, y=y, **looks),
+        bounds.mark_line(strokeWidth=1.8).encode(x=x, y=y, **looks),
+        bounds.mark_point(size=14, filled=True).encode(x=x, y=y, color=looks["color"]),
+    ]
     aim = rows.mark_point(size=60, opacity=0).encode(x=x, y=y, tooltip=tips)
-    spec: dict[str, Any] = alt.layer(line, aim).properties(height=190, title=title).configure_title(
+    spec: dict[str, Any] = alt.layer(*lines, aim).properties(height=190, title=title).configure_title(
         fontSize=12, anchor="start", offset=4
     ).configure_view(strokeOpacity=0.35).to_dict()  # fmt: skip
     spec.pop("$schema", None)

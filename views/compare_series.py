@@ -5,9 +5,11 @@ and how their values are distributed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -123,4 +125,20 @@ def distribution(values: Sequence[float]) -> pd.DataFrame:
     """The empirical distribution function of values: share of them at or below each, rising to 1."""
     ordered = sorted(values)
     count = len(ordered)
-    return pd.DataFrame({"value": ordered, "share": [(place + 1) / count for place in range(count)]})
+    shares = [(place + 1) / count for place in range(count)]
+    return pd.DataFrame({"value": ordered, "share": shares, "bounds": 0.0})
+
+
+def from_buckets(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """
+    The distribution function of a histogram (rows of one quantity of the query `latency_buckets`).
+
+    It is known at the bounds only. What lies above the last bound has no value, so that the line ends below 100 %.
+    """
+    total = max(row["cumulative_count"] for row in rows)
+    there = [row for row in rows if math.isfinite(row["le"])]
+    values = [0.0, *(row["le"] for row in there)]
+    shares = [0.0, *(row["cumulative_count"] / total for row in there)]
+    known = pd.DataFrame({"value": values, "share": shares, "bounds": 1.0})
+    last = int((known["share"] >= known["share"].max()).idxmax())
+    return known.iloc[: last + 1]

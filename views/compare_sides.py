@@ -74,8 +74,19 @@ def of_engine(chosen: EngineWindow) -> Side:
         figures={key: absences.explain(key, figure) for key, figure in figures.items()},
         notes=tuple(_notes(chosen, summary, lives, series)),
         lines=compare_series.lines(chosen.start, series),
-        spread=compare_series.spread(series),
+        spread={**compare_series.spread(series), **_latency_spread(span, engine_id)},
     )
+
+
+def _latency_spread(span: Mapping[str, datetime], engine_id: str) -> dict[str, pd.DataFrame]:
+    """The distribution of each latency that the engine offers as a histogram."""
+    rows = [row for row in data.records("latency_buckets", **span) if row["engine_id"] == engine_id]
+    found: dict[str, pd.DataFrame] = {}
+    for key, quantity in compare_figures.LATENCIES.items():
+        mine = [row for row in rows if row["quantity"] == quantity]
+        if mine:
+            found[key] = compare_series.from_buckets(mine)
+    return found
 
 
 def _configuration(summary: Row, lives: Sequence[Row], used: Sequence[Row]) -> Configuration:

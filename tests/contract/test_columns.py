@@ -34,6 +34,7 @@ COLUMNS = {
         *_words("engine_id quantity epochs count mean_seconds"),
         *(f"p{q}_{end}" for q in (50, 95, 99) for end in ("seconds", "low_seconds", "high_seconds")),
     ],
+    "latency_buckets": _words("engine_id quantity le cumulative_count"),
     "engine_series": [
         *_words("ts engine_id label kind state"),
         *_mean_min_max(
@@ -134,7 +135,7 @@ COLUMNS = {
         "rows_loadtest_resource rows_report"
     ),
 }
-RANGED = {"latency", "events", "stage_resources", "stage_others", "window_summary"} | {
+RANGED = {"latency", "latency_buckets", "events", "stage_resources", "stage_others", "window_summary"} | {
     name for name in COLUMNS if name.endswith("_series")
 }
 OF_ONE = {

@@ -115,3 +115,11 @@ def test_the_window_ends_where_it_is_said_to_end(filled: Filled) -> None:
         filled.put(*histogram(second, {0.1: count, INF: count}))
     assert _latency(filled, 0, 60)[0]["count"] == 8
     assert _latency(filled, 10, 60)[0]["count"] == 3
+
+
+def test_the_merged_buckets_are_those_that_all_epochs_have(filled: Filled) -> None:
+    filled.put(engine(), epoch("e1", started=1), epoch("e2", started=30))
+    filled.put(*histogram(20, {0.1: 5, 0.5: 10, INF: 10}, epoch_id="e1"))
+    filled.put(*histogram(50, {0.2: 3, 0.5: 6, INF: 10}, epoch_id="e2"))
+    rows = filled.store.query("latency_buckets", {"start": at(0), "end": at(60)}).to_pylist()
+    assert [(row["le"], row["cumulative_count"]) for row in rows] == [(0.5, 16), (INF, 20)]
