@@ -22,20 +22,7 @@ from typing import Literal
 
 from comparison import crossover_words as words
 from comparison import intervals
-from comparison.curves import Ahead, AtLoad, Crossing, Curve, Measure, curve_of
-
-__all__ = [
-    "AtLoad",
-    "Crossing",
-    "Crossover",
-    "Curve",
-    "Measure",
-    "RatioAt",
-    "at_load",
-    "crossover",
-    "curve_of",
-    "ratio_at",
-]
+from comparison.curves import Ahead, AtLoad, Crossing, Curve, Measure
 
 Kind = Literal["crosses", "crosses several times", "first ahead", "second ahead", "undecided", "not comparable"]
 

@@ -33,10 +33,6 @@ class Curve:
         """Its repeats at a load."""
         return intervals.repeats(self.values.get(load, ()))
 
-    def means(self) -> dict[float, Estimate]:
-        """Mean and interval at each load, rising."""
-        return {load: intervals.mean_interval(self.sample(load)) for load in sorted(self.values)}
-
 
 @dataclass(frozen=True, slots=True)
 class AtLoad:

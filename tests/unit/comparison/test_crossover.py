@@ -11,7 +11,8 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from comparison.crossover import Curve, Measure, crossover, curve_of, ratio_at
+from comparison.crossover import crossover, ratio_at
+from comparison.curves import Curve, Measure, curve_of
 
 
 def curve(label: str, means: Mapping[float, float], spread: float = 0.01, repeats: int = 3) -> Curve:
