@@ -121,7 +121,11 @@ def draw_moves(shown: Range, extent: Extent, now: datetime) -> None:
 def draw_charts(shown: HistoryPicture, window: Window) -> None:
     """What is shown and how fine, then all charts on one time axis. Dragging over one of them zooms."""
     span = f"<b>{formatting.clock(window.start)}</b> to <b>{formatting.clock(window.end, window.start)}</b>"
-    words = [f"{span} ({escape(length_words(window))})", escape(shown.resolution), "drag over a chart to zoom"]
+    words = [
+        f"{span} ({escape(length_words(window))})",
+        escape(shown.resolution),
+        "point for values and reasons, drag to zoom",
+    ]
     st.html(f'<p class="er-note er-range">{" · ".join(words)}</p>')
     for note in shown.notes:
         st.html(f'<p class="er-note er-remark">{escape(note)}</p>')

@@ -190,7 +190,7 @@ def _states_panel(rows: tuple[tuple[str, str], ...], scene: Scene, *, last: bool
     )
     return alt.layer(window, *bars, silent, rule, names, aims, event_marks).properties(
         height=STATE_ROW_HEIGHT * len(rows),
-        title="States and events: point at a bar, a gap or a triangle for the reason",
+        title="States and events",
     )
 
 
