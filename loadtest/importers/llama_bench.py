@@ -109,7 +109,7 @@ def _stage(test: Mapping[str, Any], file: File, stage_id: int, speed: float, rep
     settings = {key: text_of(str(test[key])) for key in _SETTINGS if test.get(key) not in (None, "")}
     kind = json.dumps([label, settings], sort_keys=True)
     repeats[kind] = repeats.get(kind, -1) + 1
-    began = iso_moment(str(test.get("test_time") or "").replace("Z", "+00:00"))
+    began = iso_moment(test.get("test_time"))
     moments = {} if began is None else {"ts": began, "ended": began + timedelta(seconds=elapsed or 0.0)}
     build, commit = text_of(str(test.get("build_number") or "")), text_of(test.get("build_commit"))
     decode = generated and not prompt

@@ -44,8 +44,7 @@ def load(document: Mapping[str, Any], file: File) -> list[Row]:
         raise file.fail("it is a llama-benchy report without a benchmark: did the run fail?")
     if len(benchmarks) > MOST_STAGES:
         raise file.fail(f"it holds {len(benchmarks)} benchmarks, at most {MOST_STAGES} are taken")
-    stamp = text_of(document.get("timestamp"))
-    ended = iso_moment(None if stamp is None else stamp.replace("Z", "+00:00"))
+    ended = iso_moment(document.get("timestamp"))
     model = last_part(text_of(document.get("model")))
     rows: list[Row] = []
     for stage_id, benchmark in enumerate(benchmarks):
