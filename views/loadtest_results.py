@@ -56,7 +56,7 @@ def draw_curves(runs: Sequence[Run], series: Mapping[str, Series]) -> None:
             text = f"{escape(run.name)} is not drawn: its load is {load}, which can't share an axis with the first run."
             st.html(f'<p class="er-note">{text}</p>')
     curve = loadtest_frames.curve(points)
-    load = tables.load_heading(str(drawn[0].mode))
+    load = words.load_heading(str(drawn[0].mode))
     layout = Layout(
         max(each.place for each in series.values()) + 1,
         tuple(sorted({float(level) for level in points["x"]} | _asked(drawn))),
@@ -152,7 +152,12 @@ def draw_differences(runs: Sequence[Run], first: Side, second: Side) -> None:
 
 def draw_timeline(runs: Sequence[Run], series: Mapping[str, Series]) -> None:
     """The requests of one chosen stage over time."""
-    stages = {_stage_name(run, stage, len(runs)): (run, stage) for run in runs for stage in run.stages}
+    more = len(runs) > 1
+    stages = {
+        (f"{run.name}: " if more else "") + words.stage_title(stage): (run, stage)
+        for run in runs
+        for stage in run.stages
+    }
     if not stages or all(run.row["source"] != loadtest_data.OWN for run in runs):
         return
     st.subheader("Requests of a stage", anchor=False)
@@ -178,13 +183,6 @@ def draw_timeline(runs: Sequence[Run], series: Mapping[str, Series]) -> None:
         window=loadtest_frames.window_frame(stage),
     )
     st.html(f'<p class="er-note">{_timeline_words(found.num_rows, stage)}</p>')
-
-
-def _stage_name(run: Run, stage: Mapping[str, Any], runs: int) -> str:
-    level = loadtest_data.level_of(stage)
-    load = f"{level:g} {tables.load_heading(str(stage['mode']))}" if level is not None else f"stage {stage['stage_id']}"
-    name = f"{stage['label']}, {load}, repeat {int(stage['repeat']) + 1}"
-    return f"{run.name}: {name}" if runs > 1 else name
 
 
 def _timeline_words(count: int, stage: Mapping[str, Any]) -> str:
@@ -259,13 +257,20 @@ def _figures(frame: pd.DataFrame) -> dict[str, Any]:
     }
 
 
+_DOWNLOADS = (
+    ("Stages", "loadtest_stages"),
+    ("Requests", "loadtest_requests"),
+    ("Judgements", "loadtest_judgements"),
+)
+
+
 def draw_downloads(runs: Sequence[Run]) -> None:
     """Stages and requests of each run as CSV, in full precision."""
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         st.markdown(":small[As CSV:]", width="content")
         for run in runs:
             more = f" of {run.name}" if len(runs) > 1 else ""
-            for what, query in (("Stages", "loadtest_stages"), ("Requests", "loadtest_requests")):
+            for what, query in _DOWNLOADS:
                 if what == "Requests" and run.row["source"] != loadtest_data.OWN:
                     continue
                 st.download_button(

@@ -9,7 +9,7 @@ import streamlit as st
 
 from comparison import crossover
 from comparison.curves import Curve, Measure, curve_of
-from views import loadtest_data, loadtest_tables
+from views import loadtest_data, loadtest_tables, loadtest_words
 from views.loadtest_data import Row, Run
 from views.loadtest_tables import Side
 
@@ -36,7 +36,7 @@ def draw(runs: Sequence[Run]) -> tuple[Side, Side] | None:
         return None
     says = st.container()
     names = list(sides)
-    load = loadtest_tables.load_heading(str(trusted[0].mode))
+    load = loadtest_words.load_heading(str(trusted[0].mode))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         first = st.selectbox("A", names, index=0, key="a", bind="query-params", width=320)
         second = st.selectbox("B", names, index=1, key="b", bind="query-params", width=320)

@@ -27,7 +27,7 @@ def stage_frame(runs: Sequence[Run]) -> pd.DataFrame:
         ({"run": run.name} if len(runs) > 1 else {})
         | {
             "engine": stage["label"],
-            load_heading(stage["mode"]): loadtest_data.level_of(stage),
+            loadtest_words.load_heading(str(stage["mode"])): loadtest_data.level_of(stage),
             "repeat": int(stage["repeat"]) + 1,
             "tok/s, steady": stage["output_tokens_per_second"],
             "tok/s, whole": stage["whole_output_tokens_per_second"],
@@ -52,11 +52,6 @@ def stage_frame(runs: Sequence[Run]) -> pd.DataFrame:
         for stage in run.stages
     ]
     return pd.DataFrame(rows)
-
-
-def load_heading(mode: str) -> str:
-    """What a level is called."""
-    return "users" if mode == "closed" else "requests/s offered"
 
 
 def sides(runs: Sequence[Run]) -> dict[str, Side]:

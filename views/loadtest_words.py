@@ -6,7 +6,7 @@ All text from outside is escaped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -162,30 +162,66 @@ def judged(run: Run) -> str:
     """
     What the run says of itself: what failed, what is to be known, and what is in order, in this order.
 
-    A judgement that several stages share stands once, with their number.
+    A judgement that several stages share stands once, with the first stage and the number of the others.
     """
     sentences, chips = [], []
     for severity in SEVERITIES:
-        for text, code, stages in _grouped(row for row in run.judgements if row["severity"] == severity):
+        for code, rows in _by_code(row for row in run.judgements if row["severity"] == severity).items():
             word, tone = SEVERITIES[severity]
-            more = f" (and in {stages - 1} more stages)" if stages > 1 else ""
+            text = _where(run, rows[0]) + str(rows[0]["text"])
+            text += f" (and in {len(rows) - 1} more stages)" if len(rows) > 1 else ""
             if severity == "ok":
-                chips.append(f'<span class="er-badge er-{tone}">{tip(code, text + more)}</span>')
+                chips.append(f'<span class="er-badge er-{tone}">{tip(IN_ORDER.get(code, _plain(code)), text)}</span>')
             else:
-                sentences.append(
-                    f'<li><span class="er-badge er-{tone}">{word}: {escape(code)}</span> {escape(text + more)}</li>'
-                )
+                title = f"{word}: {escape(_plain(code))}"
+                sentences.append(f'<li><span class="er-badge er-{tone}">{title}</span> {escape(text)}</li>')
     listed = f"<ul>{''.join(sentences)}</ul>" if sentences else ""
     passed = f'<p class="er-chips">in order: {" ".join(chips)}</p>' if chips else ""
     return f'<div class="er-judged">{listed}{passed}</div>' if listed or passed else ""
 
 
-def _grouped(rows: Any) -> list[tuple[str, str, int]]:
-    """Text of the first, code in words and number of stages of the judgements of one severity, by code."""
+IN_ORDER = {
+    "client_saturated": "client idle enough",
+    "output_length": "answers as long as asked",
+    "input_length": "prompts as long as asked",
+    "prefix_cache_hits": "prefix cache as asked",
+    "counters_disagree": "engine's counters agree",
+    "errors": "no errors",
+    "other_engine_busy": "no other engine busy",
+    "rate_not_kept": "rate kept",
+}
+
+
+def _plain(code: str) -> str:
+    return code.replace("_", " ")
+
+
+def _by_code(rows: Iterable[Row]) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(str(row["code"]), []).append(row)
-    return [(str(group[0]["text"]), code.replace("_", " "), len(group)) for code, group in found.items()]
+    return found
+
+
+def _where(run: Run, row: Row) -> str:
+    """The stage that a judgement is about, as the beginning of its sentence; empty for the whole run."""
+    stage = next((stage for stage in run.stages if stage["stage_id"] == row["stage_id"]), None)
+    if row["stage_id"] is None or stage is None:
+        return ""
+    return f"{stage_title(stage)}: "
+
+
+def load_heading(mode: str) -> str:
+    """What a level is called."""
+    return "users" if mode == "closed" else "requests/s offered"
+
+
+def stage_title(stage: Row) -> str:
+    """A stage in words: engine, load, repeat."""
+    level, load = loadtest_data.level_of(stage), load_heading(str(stage["mode"]))
+    load = "user" if level == 1 and load == "users" else load
+    where = f"{level:g} {load}" if level is not None else f"stage {stage['stage_id']}"
+    return f"{stage['label']}, {where}, repeat {int(stage['repeat']) + 1}"
 
 
 def banner(run: Run) -> tuple[str, str] | None:

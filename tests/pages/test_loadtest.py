@@ -17,12 +17,14 @@ import pyarrow as pa
 import pytest
 import streamlit as st
 
+from store.client import StoreClient
 from store.loadtest_rows import LoadtestRequest, LoadtestStage
 from store.protocol import RefusedError
 from tests.pages.conftest import open_page, words
-from tests.support import demo_loadtest, loadtest_rows
+from tests.support import dashboard, demo_loadtest, loadtest_rows
 from tests.support.demo import LABELS, LLAMA, VLLM
 from tests.support.demo_loadtest import HELD_BACK, RUN
+from tests.support.wait import until
 from views import loadtest_results
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -138,26 +140,48 @@ def test_the_time_is_estimated_from_an_earlier_run_of_the_same_workload(filled):
     assert "how long is not known" in words(opened(tokens_out="100"))
 
 
-def test_start_hands_over_what_the_form_says_and_shows_the_run(filled):
-    given = []
-
-    def start(parameters):
-        given.append(parameters)
-        return {"run_id": "20261201T120000Z-0001", "state": "running", "waits_for": None}
-
-    filled(commands={"loadtest_start": start})
+def test_start_runs_what_the_form_says_and_shows_it(filled):
+    store = filled()
     app = opened(tokens_in="64", tokens_out="32")
     app.text_input(key="levels").set_value("1 2 4").run()
     app.text_input(key="test_name").set_value("Before lunch").run()
     app.button(key="start").click().run()
-    assert app.query_params["run"] == "20261201T120000Z-0001"
-    (told,) = given
-    spec = told["spec"]
-    assert told["name"] == "Before lunch"
+    run_id = app.query_params["run"]
+    client = StoreClient(store.settings)
+    row = next(row for row in client.query("loadtest_runs").to_pylist() if row["run_id"] == run_id)
+    assert (row["name"], row["started_by"]) == ("Before lunch", "page")
+    spec = json.loads(row["spec"])
     assert [each["engine_id"] for each in spec["endpoints"]] == [LLAMA, VLLM]
     assert spec["levels"] == [1, 2, 4]
     assert (spec["input"]["tokens"], spec["output"]["tokens"], spec["repeats"]) == (64, 32, 3)
     assert spec["slo"] == {"ttft_seconds": 1.0, "tpot_seconds": 0.05, "e2e_seconds": None}
+
+    # The scripted worker plays a stage for each engine, then goes on until it is stopped.
+    def measured():
+        st.cache_resource.clear()
+        app.run()
+        return "25.0 tok/s" in words(app) and app
+
+    until(measured, 60, "the rate of the run on the page")
+    assert "stage 2 of 2" in words(app)
+    app.button(key=f"stop-{run_id}").click().run()
+
+    def over():
+        st.cache_resource.clear()
+        app.run()
+        return "Stopped before its end." in "".join(message.value for message in app.warning) and app
+
+    until(over, 60, "the run to be shown as stopped")
+    assert app.button(key="delete-r0").disabled is False
+
+
+def test_a_second_run_on_the_same_engine_waits_and_says_for_which(filled):
+    filled()
+    for name in ("First", "Second"):
+        app = opened(targets=LABELS[VLLM])
+        app.text_input(key="test_name").set_value(name).run()
+        app.button(key="start").click().run()
+    assert "waits for load test &#x27;First&#x27;, which uses the same engine" in words(app)
 
 
 def test_a_refusal_of_the_collector_is_told(filled):
@@ -234,29 +258,6 @@ def test_a_run_under_way_is_seen_without_naming_it(filled):
     app = opened()
     assert "stage 10 of 36" in words(app)
     assert "Morning sweep is under way on the same engine; this one waits" in words(app)
-
-
-def test_a_run_that_waits_says_for_what(filled):
-    told = demo_loadtest.status(demo_loadtest.going_on(NOW, 0)) | {
-        "state": "waiting",
-        "detail": "waits for load test 'Morning sweep', which uses the same engine",
-        "stage": None,
-    }
-    filled(commands={"loadtest_status": lambda _: {"runs": [told]}})
-    assert "waits for load test &#x27;Morning sweep&#x27;, which uses the same engine" in words(opened())
-
-
-def test_stop_stops_the_run_that_it_belongs_to(filled):
-    rows = demo_loadtest.going_on(NOW - timedelta(minutes=4), 2)
-    told, stopped = demo_loadtest.status(rows), []
-    commands = {
-        "loadtest_status": lambda _: {"runs": [told]},
-        "loadtest_stop": lambda given: stopped.append(given) or {},
-    }
-    filled(*rows, commands=commands)
-    app = opened()
-    app.button(key=f"stop-{told['run_id']}").click().run()
-    assert stopped == [{"run_id": told["run_id"]}]
 
 
 # ---- results -----------------------------------------------------------------------------------
@@ -369,7 +370,7 @@ def test_an_imported_file_shows_what_it_tells_and_names_what_it_lacks(filled):
     curve = datasets(the(app, "Output throughput"))["curve"].to_pandas()
     assert list(curve["tps"]) == [485.4]
     assert "Not told here: Goodput" in words(app)
-    assert [button.label for button in app.get("download_button")] == ["Stages"]
+    assert [button.label for button in app.get("download_button")] == ["Stages", "Judgements"]
 
 
 def test_runs_can_be_laid_over_each_other(filled):
@@ -481,7 +482,7 @@ def test_stages_and_requests_leave_as_csv(filled):
     rows = demo_loadtest.finished(NOW - timedelta(hours=5))
     filled(*rows)
     app = opened(run=RUN)
-    assert [button.label for button in app.get("download_button")] == ["Stages", "Requests"]
+    assert [button.label for button in app.get("download_button")] == ["Stages", "Requests", "Judgements"]
     lines = loadtest_results.csv("loadtest_stages", RUN).decode().splitlines()
     header, first = lines[0].split(","), lines[1].split(",")
     found = dict(zip(header, first, strict=False))
@@ -494,20 +495,29 @@ def test_stages_and_requests_leave_as_csv(filled):
     )
 
 
-def test_an_import_hands_the_files_over_and_shows_what_they_became(filled):
-    given = []
-
-    def take(parameters):
-        given.append(parameters)
-        return {"run_ids": ["20261129T080000Z-beef"], "notes": ["TPOT of guidellm is not ours and was left out."]}
-
-    filled(*demo_loadtest.imported(NOW - timedelta(days=2)), commands={"loadtest_import": take})
+def test_a_result_file_of_another_tool_becomes_a_run(filled):
+    """A real file of `vllm bench serve` 0.32.0 (tests/fixtures/README.md)."""
+    filled()
+    file = dashboard.ROOT / "tests" / "fixtures" / "loadtest" / "vllm_bench_0.32.0_detailed.json"
+    told = json.loads(file.read_text(encoding="utf-8"))
     app = opened()
-    app.get("file_uploader")[0].upload("result.json", b'{"backend": "vllm"}', "application/json").run()
+    app.get("file_uploader")[0].upload(file.name, file.read_bytes(), "application/json").run()
+    app.text_input(key="import_name").set_value("From vLLM").run()
     app.button(key="import").click().run()
-    assert given == [{"files": [{"name": "result.json", "text": '{"backend": "vllm"}'}], "name": None}]
-    assert "1 run imported. TPOT of guidellm is not ours" in app.success[0].value
-    assert app.query_params["run"] == "20261129T080000Z-beef"
+    assert app.success[0].value.startswith("1 run imported.")
+    assert "From vLLM" in words(app)
+    curve = datasets(the(app, "Output throughput"))["curve"].to_pandas()
+    assert list(curve["x"]) == [told["max_concurrency"]]
+    assert "imported from vllm bench serve" in words(app)
+
+
+def test_a_file_of_no_known_tool_is_refused_in_the_collectors_words(filled):
+    filled()
+    app = opened()
+    app.get("file_uploader")[0].upload("notes.json", b'{"shopping": ["milk"]}', "application/json").run()
+    app.button(key="import").click().run()
+    assert "**Not imported.**" in app.error[0].value
+    assert "notes.json" in app.error[0].value
 
 
 def test_a_file_that_is_no_text_is_refused_by_name(filled):

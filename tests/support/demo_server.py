@@ -15,7 +15,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,6 +28,7 @@ from store.protocol import Command
 from store.server import serve
 from store.writer import Writer
 from tests.support.demo import LLAMA, SECOND, SGLANG, VLLM, Demo
+from tests.support.demo_commands import loadtest_commands
 from tests.support.demo_mixed import MixedDemo
 
 LOOKED_FOR = [
@@ -39,7 +40,6 @@ LOOKED_FOR = [
         "start_hint": "llama-server -m Qwen3-8B-Q4_K_M.gguf --port 8080 --metrics --slots",
     },
 ]
-NOTHING_UNDER_WAY: Mapping[str, Command] = {"loadtest_status": lambda _: {"runs": []}}
 SCENARIOS: dict[str, dict[str, Any]] = {
     "usual": {},
     "two": {"engines": (VLLM, LLAMA)},
@@ -82,27 +82,30 @@ def served(
     seconds: int = 330,
     end: datetime | None = None,
     commands: Mapping[str, Command] | None = None,
+    worker: str = "hold",
 ) -> Iterator[DemoStore]:
     """
     Serve a scenario from the folder `data` whose story has lasted `seconds` and ends at `end` (now).
 
-    `commands` stand beside the store's own; without any, no load test is under way.
+    Load tests are carried out by workers that follow `worker`, a script of `tests.support.scripted_worker`;
+    `commands` take the place of some commands.
     """
     last = (end or datetime.now(UTC)).replace(microsecond=0)
     settings = Settings(data=data, host="bench-01")
     data.mkdir(parents=True, exist_ok=True)
-    writer = Writer(settings.store_path, settings.store)
-    server = serve(writer, settings, lambda: {"looked_for": LOOKED_FOR}, {**NOTHING_UNDER_WAY, **(commands or {})})
-    address.write(settings.run_folder, server.address(started=datetime.now(UTC), started_by="person"))
-    try:
-        story = MixedDemo if scenario == "mixed" else Demo
-        store = DemoStore(settings, story(last - timedelta(seconds=seconds - 1), **SCENARIOS[scenario]), writer, 0)
-        writer.put(store.demo.facts())
+    story = MixedDemo if scenario == "mixed" else Demo
+    demo = story(last - timedelta(seconds=seconds - 1), **SCENARIOS[scenario])
+    with ExitStack() as stack:
+        writer = Writer(settings.store_path, settings.store)
+        stack.callback(writer.close)
+        own = stack.enter_context(loadtest_commands(settings, writer, demo.facts(), worker))
+        server = serve(writer, settings, lambda: {"looked_for": LOOKED_FOR}, {**own, **(commands or {})})
+        stack.callback(server.stop)
+        address.write(settings.run_folder, server.address(started=datetime.now(UTC), started_by="person"))
+        store = DemoStore(settings, demo, writer, 0)
+        writer.put(demo.facts())
         store.advance(seconds)
         yield store
-    finally:
-        server.stop()
-        writer.close()
 
 
 def main() -> None:
