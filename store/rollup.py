@@ -18,9 +18,8 @@ FAMILIES = ("engine", "latency", "device", "host", "process_memory")
 SAMPLES = ("engine_sample", "latency_bucket", "device_sample", "host_sample", "process_memory")
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 SETTLE = timedelta(seconds=15)  # an engine may take 10 s to answer, and the writer a second to commit
-# How far back the sample before a range is looked for: first near, then as far as a long busy stretch may reach.
-LOOKBACKS = (timedelta(minutes=10), timedelta(hours=26))
-AFTER_LATE = timedelta(minutes=10)  # a late sample changes the pair of the sample that follows it
+# How far back the sample before a range is looked for: as far as a long busy stretch, or a clock that was set, reaches.
+LOOKBACK = timedelta(hours=26)
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _MERGE = {"_count": "sum", "_sum": "sum", "_increase": "sum", "_seconds": "sum", "_min": "min", "_max": "max"}
 _KEYS = ("host", "engine_id", "epoch_id", "device_id", "quantity", "bounds")
@@ -61,9 +60,7 @@ base AS (
 life AS (
     SELECT engine_id, epoch_id, min(first_seen) AS first_seen FROM epoch GROUP BY engine_id, epoch_id
 )
-SELECT
-    min(coalesce(b.ts, CASE WHEN l.first_seen >= $since THEN l.first_seen - INTERVAL 2 MINUTE END, b.before_ts)),
-    coalesce(bool_and(coalesce(b.ts IS NOT NULL OR l.first_seen >= $since, false)), true)
+SELECT min(coalesce(b.ts, CASE WHEN l.first_seen >= $since THEN l.first_seen - INTERVAL 2 MINUTE END, b.before_ts))
 FROM base AS b LEFT JOIN life AS l USING (engine_id, epoch_id)
 """
 
@@ -168,20 +165,15 @@ def roll_late(connection: duckdb.DuckDBPyConnection) -> int:
     hours = set()
     for family, table in zip(FAMILIES, SAMPLES, strict=True):
         gone = (known.histogram_from if family == "latency" else known.raw_from) or BEGINNING
-        for begin, end in _ranges([minute for minute in late if minute < gone], MINUTE):
-            _roll(connection, begin, min(end, gone), (family,))
-            # S608: the tables are the constants above, in this and all statements of this module.
-            connection.execute(f"DELETE FROM {table} WHERE ts >= $a AND ts < $b", {"a": begin, "b": end})  # noqa: S608
-            hours |= _hours(begin, end)
-        for begin, end in _ranges([minute for minute in late if minute >= gone], AFTER_LATE):
-            end = min(end, known.minute_until or begin)
-            if begin >= end:
-                continue  # not rolled up yet: its turn is still to come
-            connection.execute(
-                f"DELETE FROM {family}_minute WHERE ts >= $a AND ts < $b",  # noqa: S608
-                {"a": begin, "b": end},
-            )
-            _roll(connection, begin, end, (family,))
+        for begin, end in _ranges(late):
+            span = {"a": begin, "b": end}
+            if begin < gone:
+                _roll(connection, begin, end, (family,))
+                # S608: the tables are the constants above, in this and all statements of this module.
+                connection.execute(f"DELETE FROM {table} WHERE ts >= $a AND ts < $b", span)  # noqa: S608
+            elif known.minute_until is not None and begin < known.minute_until:  # else its turn is still to come
+                connection.execute(f"DELETE FROM {family}_minute WHERE ts >= $a AND ts < $b", span)  # noqa: S608
+                _roll(connection, begin, end, (family,))
             hours |= _hours(begin, end)
     _again(connection, sorted(hour for hour in hours if known.hour_until and hour < known.hour_until), known)
     return len(late)
@@ -214,13 +206,8 @@ def _oldest_sample(connection: duckdb.DuckDBPyConnection, start: datetime, end: 
 
 def _since(connection: duckdb.DuckDBPyConnection, start: datetime, end: datetime) -> datetime:
     """From when samples have to be read so that every first pair of the range is complete."""
-    found: datetime | None = None
-    for lookback in LOOKBACKS:
-        since = start - lookback
-        found, complete = connection.execute(_BASE, {"since": since, "start": start, "end": end}).fetchall()[0]
-        if complete:
-            break
-    return min(start, found.astimezone(UTC)) if found is not None else start
+    found = connection.execute(_BASE, {"since": start - LOOKBACK, "start": start, "end": end}).fetchall()[0][0]
+    return min(start, found.astimezone(UTC)) if isinstance(found, datetime) else start
 
 
 def _roll(
@@ -268,14 +255,14 @@ def _merge(connection: duckdb.DuckDBPyConnection, family: str, begin: datetime, 
     )
 
 
-def _ranges(minutes: Sequence[datetime], after: timedelta) -> list[tuple[datetime, datetime]]:
-    """Minutes with what follows each, joined where they touch."""
+def _ranges(minutes: Sequence[datetime]) -> list[tuple[datetime, datetime]]:
+    """Minutes as ranges of at most an hour, joined where they touch."""
     ranges: list[tuple[datetime, datetime]] = []
     for minute in sorted(minutes):
-        if ranges and minute <= ranges[-1][1]:
-            ranges[-1] = (ranges[-1][0], max(ranges[-1][1], minute + after))
+        if ranges and minute == ranges[-1][1] and floor(minute, HOUR) != minute:
+            ranges[-1] = (ranges[-1][0], minute + MINUTE)
         else:
-            ranges.append((minute, minute + after))
+            ranges.append((minute, minute + MINUTE))
     return ranges
 
 

@@ -71,10 +71,13 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS)
 def test_nothing_is_lost_or_counted_twice(shared: Kept, steps: list[tuple[int, str, float, float]]) -> None:
-    """Expected: the tokens between two consecutive readings, except where the counter fell."""
+    """
+    Expected: the tokens between two consecutive readings, except where the counter fell, and except where the clock
+    was set between readings more than a minute apart (0002_rates.sql: the true predecessor may be another one).
+    """
     epoch_id = f"epoch {next(NUMBERS)}"
     begin = next(NUMBERS) * 400_000.0
     counter, second, clock, before = 1000.0, begin, 0.0, None
@@ -92,11 +95,12 @@ def test_nothing_is_lost_or_counted_twice(shared: Kept, steps: list[tuple[int, s
             shared.put(sample(second, epoch_id, state="busy", clock_offset=clock))
             continue
         shared.put(sample(second, epoch_id, generation_tokens_total=counter, clock_offset=clock))
-        if before is not None and counter >= before[1]:
+        doubtful = before is not None and clock != before[2] and second - before[0] > 60
+        if before is not None and counter >= before[1] and not doubtful:
             tokens += counter - before[1]
             seconds += second - before[0]
             rates.append((counter - before[1]) / (second - before[0]))
-        before = second, counter
+        before = second, counter, clock
     shared.maintain(begin + 200_000)
     for level in ("minute", "hour"):
         found = shared.value(
@@ -111,7 +115,7 @@ def test_nothing_is_lost_or_counted_twice(shared: Kept, steps: list[tuple[int, s
             assert found[3:] == pytest.approx((min(rates), max(rates))), level
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans(), st.booleans()), min_size=1, max_size=25))
 def test_observations_are_conserved_bound_by_bound(shared: Kept, steps: list[tuple[int, int, bool, bool]]) -> None:
     """Expected: what was observed since the first snapshot, of each life of the process."""
