@@ -7,6 +7,7 @@ Dragging over any chart selects a range of the axis (`BRUSH`), which the page tu
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
 from typing import Any
 
@@ -147,13 +148,19 @@ def _states_panel(rows: tuple[tuple[str, str], ...], scene: Scene, *, last: bool
     something else, a line while it did not answer, nothing while nothing was recorded; events on top.
     """
     order = [key for key, _ in rows]
-    y = alt.Y("row:N", title=None, axis=None, scale=alt.Scale(domain=order))
+    # Axis labels inside the chart: they have the theme's colour, which marks of text have not.
+    axis = alt.Axis(
+        labelExpr=f"{json.dumps(dict(rows))}[datum.value]", labelAlign="left", labelPadding=-5, labelLimit=300,
+        labelOverlap=False, labelFlush=False, ticks=False, domain=False, grid=False, zindex=1,
+        minExtent=marks.AXIS_WIDTH, maxExtent=marks.AXIS_WIDTH,
+    )  # fmt: skip
+    y = alt.Y("row:N", title=None, axis=axis, scale=alt.Scale(domain=order))
     x = marks.x_time(scene, last=last)
     places = [int(key[1:]) for key in order if key != HOST_ROW]
     color = alt.Color(
         "row:N", scale=alt.Scale(domain=[key_of(n) for n in range(max(places, default=-1) + 1)]), legend=None
     )
-    window = marks.window_ends(scene, alt.YDatum(order[0], title=None, axis=None), last=last)
+    window = marks.window_ends(scene, alt.YDatum(order[0], title=None), last=last)
     states = alt.Chart(alt.NamedData("states"))
     tips = [
         alt.Tooltip("name:N", title="who"),
@@ -176,11 +183,6 @@ def _states_panel(rows: tuple[tuple[str, str], ...], scene: Scene, *, last: bool
     rule = step.mark_rule(strokeWidth=1, color=NEUTRAL).encode(
         x=marks.x_time(scene, "at", last=last), opacity=marks.AT_POINTER
     )
-    names = (
-        alt.Chart(alt.NamedData("rows"))
-        .mark_text(align="left", baseline="middle", dx=4, fontSize=11)
-        .encode(x=x, y=y, text="name:N")
-    )
     # Invisible, over the whole height of a row: a thin line is hard to aim at.
     aims = states.transform_filter("datum.te > datum.ts").mark_rect(opacity=0).encode(x=x, x2="te:T", y=y, tooltip=tips)
     events = alt.Chart(alt.NamedData("marks")).transform_filter("datum.text !== ''")
@@ -188,7 +190,7 @@ def _states_panel(rows: tuple[tuple[str, str], ...], scene: Scene, *, last: bool
     event_marks = events.mark_point(shape="triangle-down", filled=True, size=70, color=NEUTRAL, opacity=1).encode(
         x=x, y=y, tooltip=happened
     )
-    return alt.layer(window, *bars, silent, rule, names, aims, event_marks).properties(
+    return alt.layer(window, *bars, silent, rule, aims, event_marks).properties(
         height=STATE_ROW_HEIGHT * len(rows),
         title="States and events",
     )

@@ -64,12 +64,6 @@ def state_frame(segments: Sequence[Segment], rows: Mapping[str, tuple[str, str]]
     return pd.DataFrame(made, columns=["ts", "te", "row", "name", "tone", "what", "when", "why"])
 
 
-def row_frame(rows: Sequence[tuple[str, str]], window: Window) -> pd.DataFrame:
-    """The names of the rows of states, at the beginning of the axis."""
-    start = frames.milliseconds(window.start)
-    return pd.DataFrame([(start, key, name) for key, name in rows], columns=["ts", "row", "name"])
-
-
 def gap_frame(silences: Sequence[Segment], window: Window) -> pd.DataFrame:
     """Shades over all charts. Without any, one that is not drawn (its end is not after its beginning)."""
     start = frames.milliseconds(window.start)

@@ -237,7 +237,6 @@ def _datasets(
             {**named, timeline.HOST: (HOST_ROW, rows[HOST_ROW])},
             window,
         ),
-        "rows": history_frames.row_frame(list(rows.items()), window),
         "gaps": history_frames.gap_frame([shade for shade in shades if not shade.serves], window),
         "marks": history_frames.mark_frame(events, window, row_of),
         "events": history_frames.rule_frame(events, window, row_of),
