@@ -21,6 +21,7 @@ class Measure:
     unit: Unit
     meaning: str
     better: Better | None = None  # None: neither way is better by itself
+    total: bool = False  # grows with the length of the window
 
 
 def _latency(key: str, title: str, meaning: str) -> tuple[Measure, ...]:
@@ -50,7 +51,7 @@ MEASURES: tuple[Measure, ...] = (
     Measure("waiting_max", "Load", "Waiting, most", "requests", "the greatest number in one sample", "less"),
     Measure("prefix_hits", "Load", "Prefix cache hits", "fraction", "prompt tokens served from the prefix cache"),
     Measure("preemptions", "Load", "Preemptions", "count",
-            "running requests put back because KV cache ran out", "less"),
+            "running requests put back because KV cache ran out", "less", total=True),
     Measure("failed", "Load", "Requests failed", "fraction", "requests of the load test that failed", "less"),
     Measure("device_memory", "Memory", "GPU memory, mean", "bytes",
             "held by the engine's processes, mean while any was held", "less"),
@@ -67,7 +68,7 @@ MEASURES: tuple[Measure, ...] = (
     Measure("power", "Power and use", "GPU power", "W",
             "of the whole GPUs that the engine held memory on, mean", "less"),
     Measure("energy", "Power and use", "GPU energy", "J",
-            "of the whole GPUs over the window, idle time included", "less"),
+            "of the whole GPUs over the window, idle time included", "less", total=True),
     Measure("joules_per_token", "Power and use", "Energy per output token", "J/token",
             "energy of the whole GPUs over output tokens, idle time included", "less"),
 )  # fmt: skip

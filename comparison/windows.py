@@ -28,7 +28,8 @@ class Figure:
     sample: Sample | None = None  # how sure a mean is
     low: float | None = None  # a percentile from a histogram: the bucket that it lies in
     high: float | None = None  # None with a `low`: the last bucket, which has no upper bound
-    caution: str | None = None  # what makes it not comparable: a sentence
+    flag: str | None = None  # what makes it not comparable, in a word or two: "shared"
+    caution: str | None = None  # the same as a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def compare(baseline: Figure, other: Figure) -> Compared | None:
 
     Percentiles from histograms get the interval that their buckets allow, means that of their samples.
     """
-    if baseline.value is None or other.value is None or baseline.caution or other.caution:
+    if baseline.value is None or other.value is None or baseline.flag or other.flag:
         return None
     if baseline.low is not None and other.low is not None:
         return _decided(*_from_buckets(baseline, other, baseline.value, other.value))

@@ -92,11 +92,20 @@ def draw(windows: Sequence[Chosen], known: Mapping[str, Series]) -> None:
 
 def _draw_notes(windows: Sequence[Chosen], sides: Sequence[Side]) -> None:
     """What has to be known about single windows before their figures are read."""
+    for n, side in enumerate(sides):
+        if side.warning:
+            st.error(f"**{letter(n)}:** {compare_windows.literal(side.warning)}", icon=":material/gpp_bad:")
     lines = [f"<b>{letter(n)}</b> {escape(' '.join(side.notes))}" for n, side in enumerate(sides) if side.notes]
     lines += [
         f"<b>{letter(first)} and {letter(second)}</b> share some time: they are not independent."
         for first, second in overlaps(windows)
     ]
+    kinds = {isinstance(window, EngineWindow) for window in windows}
+    if len(kinds) > 1:
+        lines.append(
+            "An engine tells its own latencies, a load test those that its client saw: the client's have the way there "
+            "and back in them, and are of its own requests only."
+        )
     if lines:
         st.html(f'<p class="er-note">{"<br>".join(lines)}</p>')
 
@@ -141,14 +150,14 @@ def _draw_figures(sides: Sequence[Side], colours: Sequence[Series]) -> None:
 
 def _draw_charts(sides: Sequence[Side], colours: Sequence[Series]) -> None:
     spec, datasets, words = compare_charts.overlay(sides, colours)
-    if not spec:
-        st.caption("No window has lines to lay over each other.")
-        return
     st.subheader("Laid over each other", anchor=False)
-    with st.container(key="charts"):
-        st.html(compare_table.legend(sides, colours))
-        _chart(spec, datasets, words, "overlay")
-    _download("Lines", lambda: compare_charts.overlay_csv(sides), "lines")
+    if spec:
+        with st.container(key="charts"):
+            st.html(compare_table.legend(sides, colours))
+            _chart(spec, datasets, words, "overlay")
+        _download("Lines", lambda: compare_charts.overlay_csv(sides), "lines")
+    else:
+        st.caption("No window has lines: nothing was sampled by a collector then.")
     found = {key: compare_charts.spread(key, sides, colours) for key in DISTRIBUTIONS}
     there = {key: chart for key, chart in found.items() if chart[0]}
     if not there:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from comparison.intervals import Sample, blocks
@@ -111,7 +112,6 @@ def power(summary: Row, series: EngineSeries, used: Sequence[Row], labels: Mappi
     names = " and ".join(f"GPU {row['index']}" for row in used)
     others = [labels.get(str(other), str(other)) for other in summary["sharing_engine_ids"] or ()]
     shared = f"{names} was shared with {', '.join(others)}, which was not idle: its part can't be told."
-    caution = shared if others else None
     whole = f"of {names} as a whole" if names else ""
     watts, use = summary["power_watts_mean"], summary["utilisation_fraction_mean"]
     method = ENERGY.get(str(summary["energy_method"]), "")
@@ -120,12 +120,12 @@ def power(summary: Row, series: EngineSeries, used: Sequence[Row], labels: Mappi
     sample = blocks(power, step, watts) if watts is not None else None
     used_mean = series.devices.select(["ts", "utilisation_fraction"]).to_pandas().groupby("ts")["utilisation_fraction"]
     use_sample = blocks(used_mean.mean().tolist(), step, use) if use is not None else None
-    return {
-        "cpu": _mean(summary, "cpu_cores_mean", "CPU time of the engine's processes"),
-        "utilisation": Figure(use, f"{whole}, the driver's figure", sample=use_sample, caution=caution),
-        "power": Figure(watts, f"{whole}, the driver's figure", sample=sample, caution=caution),
-        "energy": Figure(summary["energy_joules"], f"{whole}; {method}", caution=caution),
-        "joules_per_token": Figure(
-            summary["joules_per_output_token"], f"{whole}, idle time included; {method}", caution=caution
-        ),
+    figures = {
+        "utilisation": Figure(use, f"{whole}, the driver's figure", sample=use_sample),
+        "power": Figure(watts, f"{whole}, the driver's figure", sample=sample),
+        "energy": Figure(summary["energy_joules"], f"{whole}; {method}"),
+        "joules_per_token": Figure(summary["joules_per_output_token"], f"{whole}, idle time included; {method}"),
     }
+    if others:
+        figures = {key: replace(figure, flag="shared", caution=shared) for key, figure in figures.items()}
+    return {"cpu": _mean(summary, "cpu_cores_mean", "CPU time of the engine's processes"), **figures}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -36,10 +37,12 @@ def of_run(chosen: RunWindow) -> Side:
     ids = {stage["stage_id"] for stage in stages}
     resources = [one for one in run.resources if one["stage_id"] in ids]
     figures = {**_measured(stages), **_used(stages, resources)}
-    notes = [f"Load test “{run.name}”, {chosen.level} {_level_words(stages)}, {len(stages)} repeat(s)."]
+    warning = None
     if not run.trusted:
         reasons = " ".join(str(one["text"]) for one in run.judgements if one["severity"] == "failed")
-        notes.append(f"This load test is not trusted: {reasons}")
+        warning = f"The load test “{run.name}” is not trusted, and its figures are not compared. {reasons}"
+        figures = {key: replace(figure, flag="not trusted", caution=warning) for key, figure in figures.items()}
+    notes = [f"Load test “{run.name}”, {chosen.level} {_level_words(stages)}, {repeats([0.0] * len(stages)).basis}."]
     lines, line_notes = _lines(stages)
     begun = min(stage["ts"] for stage in stages)
     return Side(
@@ -50,6 +53,7 @@ def of_run(chosen: RunWindow) -> Side:
         configuration=_configuration(stages[-1], resources),
         figures=figures,
         notes=(*notes, *line_notes),
+        warning=warning,
         lines=lines,
         spread=_spread(chosen.run_id, sorted(ids)),
         concurrency=stages[0]["concurrency"],
@@ -60,11 +64,11 @@ def _level_words(stages: Sequence[Row]) -> str:
     return "at once" if stages[0]["mode"] == "closed" else "offered, in requests"
 
 
-def _over_repeats(values: Sequence[float | None], source: str, absent: str) -> Figure:
+def _over_repeats(values: Sequence[float | None], source: str, absent: str, word: str = "not measurable") -> Figure:
     """The mean over repeats and how sure it is; a repeat without the figure is left out."""
     sample = repeats(values)
     if sample.mean is None:
-        return missing("not measurable", absent)
+        return missing(word, absent)
     return Figure(sample.mean, f"{source}, mean of {sample.basis}", sample=sample)
 
 
@@ -102,9 +106,7 @@ def _used(stages: Sequence[Row], resources: Sequence[Row]) -> dict[str, Figure]:
     """What the engine and its devices used meanwhile, as the collector sampled it."""
     host = [row for row in resources if row["device_id"] is None]
     devices = [row for row in resources if row["device_id"] is not None]
-    if not resources:
-        return {}
-    absent = "The collector has no such samples of these stages."
+    absent = "No collector sampled it during these stages."
 
     def summed(column: str) -> list[float | None]:
         """A column summed over the devices of each stage; None where one of them is not known."""
@@ -127,16 +129,17 @@ def _used(stages: Sequence[Row], resources: Sequence[Row]) -> dict[str, Figure]:
     whole = "of its GPUs as a whole, during each stage"
     peaks = [value for value in summed("memory_peak_bytes") if value is not None]
     host_peaks = [row["memory_peak_bytes"] for row in host if row["memory_peak_bytes"] is not None]
+    none = absent, "not sampled"
     return {
-        "device_memory": _over_repeats(summed("memory_mean_bytes"), method, absent),
+        "device_memory": _over_repeats(summed("memory_mean_bytes"), method, *none),
         "device_memory_peak": Figure(max(peaks), method) if peaks else missing("not sampled", absent),
-        "host_memory": _over_repeats([row["memory_mean_bytes"] for row in host], resident, absent),
+        "host_memory": _over_repeats([row["memory_mean_bytes"] for row in host], resident, *none),
         "host_memory_peak": Figure(max(host_peaks), resident) if host_peaks else missing("not sampled", absent),
-        "cpu": _over_repeats([row["cpu_cores_mean"] for row in host], "CPU time of the engine's processes", absent),
-        "utilisation": _over_repeats(mean("utilisation_mean_fraction"), whole, absent),
-        "power": _over_repeats(summed("power_mean_watts"), whole, absent),
-        "energy": _over_repeats(summed("energy_joules"), whole, absent),
-        "joules_per_token": _over_repeats(summed("joules_per_output_token"), whole, absent),
+        "cpu": _over_repeats([row["cpu_cores_mean"] for row in host], "CPU time of the engine's processes", *none),
+        "utilisation": _over_repeats(mean("utilisation_mean_fraction"), whole, *none),
+        "power": _over_repeats(summed("power_mean_watts"), whole, *none),
+        "energy": _over_repeats(summed("energy_joules"), whole, *none),
+        "joules_per_token": _over_repeats(summed("joules_per_output_token"), whole, *none),
     }
 
 

@@ -34,6 +34,7 @@ class Side:
     configuration: Configuration
     figures: Mapping[str, Figure]  # by key of `comparison.measures`
     notes: tuple[str, ...] = ()  # sentences about this window: gaps, restarts, nothing done
+    warning: str | None = None  # why its figures should not be relied on
     lines: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # by data set; `ts` is elapsed ms
     spread: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # cumulative distributions: value, share
     concurrency: int | None = None  # most requests sent at once, where that is known

@@ -26,6 +26,7 @@ FROM_ENGINE = missing("not measured", "A load test does not measure it.")
 DOT = " \N{MIDDLE DOT} "
 TIMES = "\N{MULTIPLICATION SIGN}"
 MINUS = "\N{MINUS SIGN}"
+ALIKE = 1.02  # lengths of windows whose totals may be compared
 VERDICTS = {True: ("good", "better"), False: ("bad", "worse")}
 _COLUMNS = (
     "figure", "unit", "window", "engine", "from_utc", "to_utc", "load_test", "value", "missing", "source", "baseline",
@@ -59,8 +60,11 @@ def table(sides: Sequence[Side], series: Sequence[Series]) -> str:
             body.append(
                 f'<tr class="er-group"><th colspan="{len(sides) + 1}" scope="rowgroup">{escape(group)}</th></tr>'
             )
-        figures = [figure_of(side, measure) for side in sides]
-        cells = [_cell(measure, figures[0], None), *(_cell(measure, other, figures[0]) for other in figures[1:])]
+        first = figure_of(sides[0], measure)
+        cells = [_cell(measure, first, None)]
+        cells += [
+            _cell(measure, figure_of(side, measure), first, _unlike(measure, sides[0], side)) for side in sides[1:]
+        ]
         name = tip(measure.title, measure.meaning)
         body.append(f'<tr><th scope="row">{name}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>')
     return _framed("er-compare", _head(sides, series), body)
@@ -105,18 +109,29 @@ def _head(sides: Sequence[Side], series: Sequence[Series]) -> str:
     return f"<thead><tr><td></td>{cells}</tr></thead>"
 
 
-def _cell(measure: Measure, figure: Figure, baseline: Figure | None) -> str:
+def _unlike(measure: Measure, first: Side, other: Side) -> str | None:
+    """Why a total of one window is not to be compared with that of another; None where it is."""
+    if not measure.total or not (isinstance(first.chosen, EngineWindow) or isinstance(other.chosen, EngineWindow)):
+        return None
+    if isinstance(first.chosen, EngineWindow) and isinstance(other.chosen, EngineWindow):
+        lengths = first.chosen.seconds, other.chosen.seconds
+        if max(lengths) <= ALIKE * min(lengths):
+            return None
+    return "A total grows with the length of its window, and these windows are not equally long."
+
+
+def _cell(measure: Measure, figure: Figure, baseline: Figure | None, unlike: str | None = None) -> str:
     if figure.value is None:
         return f'<span class="er-none">{tip(figure.absent or "not known", figure.source)}</span>'
     source = f"{figure.source}. {figure.caution or ''}".strip()
     shown = f"<b>{tip(value_words(measure, figure.value), source)}</b>"
-    if figure.caution:
-        shown += f" {tip('shared', figure.caution)}"
+    if figure.flag:
+        shown += f" {tip(figure.flag, figure.caution or '')}"
     if baseline is None:
         return shown
-    found = compare(baseline, figure)
+    found = compare(baseline, figure) if unlike is None else None
     if found is None:
-        why = figure.caution or baseline.caution
+        why = unlike or figure.caution or baseline.caution
         return shown + (f"<small>{tip('not comparable', why)}</small>" if why and baseline.value is not None else "")
     return f"{shown}<small>{_against(measure, found)}</small>"
 
@@ -173,7 +188,9 @@ def _ratio_words(ratio: Estimate) -> str:
 def _factor(value: float | None) -> str:
     if value is None:
         return formatting.MISSING
-    return f"{value:.2f}" if 0.9995 <= value < 9.995 else formatting.number(value, 3)
+    return (
+        f"{value:.2f}" if 0.9995 <= value < 9.995 else f"{value:.3f}" if value >= 0.1 else formatting.number(value, 3)
+    )
 
 
 def _span(estimate: Estimate, words: Callable[[float], str]) -> str:
@@ -198,8 +215,10 @@ def value_words(measure: Measure, value: float) -> str:
             return formatting.count(value)
         case "requests":
             return formatting.number(value, 3)
-        case "J" if abs(value) >= 10_000:
-            return f"{formatting.number(value / 3600, 3)} Wh"
+        case "J" if abs(value) >= 1e6:
+            return f"{formatting.number(value / 1e6, 3)} MJ"
+        case "J" if abs(value) >= 1e3:
+            return f"{formatting.number(value / 1e3, 3)} kJ"
         case "J/token":
             return f"{formatting.number(value, 3)} J"
         case unit:
@@ -208,6 +227,8 @@ def value_words(measure: Measure, value: float) -> str:
 
 def signed_words(measure: Measure, value: float) -> str:
     """A difference with its sign and unit; shares differ in percentage points."""
+    if value == 0:
+        return "no difference"
     if measure.unit == "fraction":
         words = f"{formatting.number(abs(value) * 100, 2)} points"
     else:
@@ -224,7 +245,8 @@ def csv_bytes(sides: Sequence[Side]) -> bytes:
         first = figure_of(sides[0], measure)
         for place, side in enumerate(sides):
             figure = figure_of(side, measure)
-            found = compare(first, figure) if place else None
+            unlike = _unlike(measure, sides[0], side) if place else None
+            found = compare(first, figure) if place and unlike is None else None
             writer.writerow([_text(value) for value in _row(measure, place, side, figure, found)])
     return out.getvalue().encode()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -16,7 +17,8 @@ import pyarrow as pa
 import pytest
 
 from tests.pages.conftest import open_page, words
-from tests.support.demo import LLAMA, SGLANG, VLLM
+from tests.support import demo_loadtest
+from tests.support.demo import LABELS, LLAMA, SGLANG, VLLM
 from views import compare_charts, compare_sides, compare_table, compare_windows
 from views.compare_windows import EngineWindow
 
@@ -236,6 +238,71 @@ def test_the_csv_has_full_precision_units_and_what_is_missing(serve):
     lines = list(csv.DictReader(io.StringIO(compare_charts.overlay_csv(sides).decode())))
     assert {row["quantity"]: row["unit"] for row in lines}["Generation throughput"] == "tok/s"
     assert {row["window"] for row in lines} == {"A", "B"}
+
+
+def test_totals_of_windows_of_different_lengths_are_not_compared(serve):
+    store = serve("two")
+    rows = table(compared(window(store, LLAMA, 0, 100), window(store, LLAMA, 140, 320)))
+    assert rows["GPU energy"][1].endswith("not comparable")
+
+
+@pytest.fixture
+def runs(serve):
+    """The demo with the past load tests of `tests.support.demo_loadtest`."""
+    store = serve("two")
+    store.writer.put(demo_loadtest.past(store.end))
+    store.writer.flush()
+    return store
+
+
+def _stage(label: str, level: int, run: str = demo_loadtest.RUN) -> str:
+    return f"run:{run}~{label}~{level}"
+
+
+def test_a_level_of_a_load_test_is_a_window(runs):
+    app = compared(_stage(LABELS[VLLM], 8), _stage(LABELS[LLAMA], 8))
+    stages = [
+        row
+        for row in compare_sides.data.records("loadtest_stages", run_id=demo_loadtest.RUN)
+        if row["concurrency"] == 8 and row["engine_id"] == VLLM
+    ]
+    rates = [row["output_tokens_per_second"] for row in stages]
+    assert len(rates) == demo_loadtest.REPEATS
+    rows = table(app)
+    assert rows["Generation"][0] == f"{sum(rates) / len(rates):,.0f} tok/s"
+    assert rows["Generation"][1].endswith("worse")
+    assert "3 repeats each" in html(app)
+    # llama.cpp has 4 slots and gets 8 requests.
+    assert "Requests at once: 4 in B. With 8 requests in flight, B lets some wait in its queue." in words(app)
+    titles = [json.loads(one.proto.spec)["title"] for one in app.get("vega_lite_chart")]
+    assert "TTFT" in titles
+
+
+def test_a_load_test_that_is_not_trusted_is_shown_and_not_compared(runs):
+    untrusted = next(row["run_id"] for row in compare_sides.data.records("loadtest_runs") if row["trusted"] is False)
+    app = compared(_stage(LABELS[VLLM], 8), _stage(LABELS[VLLM], 8, untrusted))
+    (error,) = [element.value for element in app.error]
+    assert "is not trusted, and its figures are not compared" in error
+    cell = table(app)["Generation"][1]
+    assert cell.endswith("not trusted not comparable")
+
+
+def test_an_engine_and_a_load_test_are_told_apart(runs):
+    app = compared(window(runs, VLLM, 140, 320), _stage(LABELS[VLLM], 8))
+    assert "An engine tells its own latencies, a load test those that its client saw" in words(app)
+    assert table(app)["KV cache in use, mean"][1] == "not measured"
+    assert table(app)["Speed for one user"][0] == "needs a load test"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (_stage("nobody", 8), "has no stage of “nobody” at 8; its levels: none."),
+        (_stage(LABELS[VLLM], 7), "its levels: 1, 2, 4, 8, 16, 32."),
+    ],
+)
+def test_a_level_that_was_not_run_names_those_that_were(runs, text, says):
+    assert says in words(compared(window(runs, VLLM, 140, 320), text)).replace("\\", "")
 
 
 def test_without_a_collector_the_page_says_so(use_folder, tmp_path):

@@ -53,4 +53,4 @@ def test_a_total_has_a_ratio_and_no_interval():
 def test_what_is_missing_or_not_comparable_is_not_compared():
     there = Figure(1.0, "counter")
     assert compare(there, missing("not offered by llama.cpp", "it has no such histogram")) is None
-    assert compare(there, Figure(2.0, "counter", caution="The GPU was shared.")) is None
+    assert compare(there, Figure(2.0, "counter", flag="shared", caution="The GPU was shared.")) is None
