@@ -63,7 +63,8 @@ def kept_for(rows_per_second: float | None, waiting_rows: int = 0) -> str:
     if not rows_per_second:
         return f"for the next {left:,} rows"
     seconds = left / rows_per_second
-    time_left = f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+    unit, name = next((step for step in ((3600, "h"), (60, "min")) if seconds >= 2 * step[0]), (1, "s"))
+    time_left = f"{seconds / unit:.0f} {name}"
     return f"for about {time_left} ({left:,} rows at {rows_per_second:,.0f} a second)"
 
 

@@ -36,8 +36,8 @@ def draw(disk: Row, tables: Sequence[Row] | None) -> None:
         for label, value, note in figures(disk)
     )
     # What is wrong stands above the sources already, see `warn`.
-    then = disk["detail"] if disk["state"] in ("ok", "unknown") else ""
-    st.html(f'<div class="er-card"><dl>{lines}</dl><p class="er-sentence">{escape(then)}</p></div>')
+    then = f'<p class="er-sentence">{escape(disk["detail"])}</p>' if disk["state"] in ("ok", "unknown") else ""
+    st.html(f'<div class="er-card"><dl>{lines}</dl>{then}</div>')
     st.toggle("Rows and bytes by table", key="disk_tables_shown")
     if tables is not None:
         st.dataframe(table_frame(tables), hide_index=True, height="content", key="disk_tables")

@@ -89,7 +89,7 @@ def test_memory_bridges_as_long_as_the_present_rate_of_rows_allows(writer: Write
     assert row["memory_rows"] == MAX_QUEUED_ROWS
     assert row["rows_per_second"] == pytest.approx(301 / 300)
     assert row["memory_seconds"] == pytest.approx(MAX_QUEUED_ROWS / (301 / 300))
-    assert "for about 3322 min (200,000 rows at 1 a second)" in row["detail"]
+    assert "for about 55 h (200,000 rows at 1 a second)" in row["detail"]
 
 
 def test_without_samples_no_time_is_promised(writer: Writer) -> None:
@@ -102,6 +102,7 @@ def test_without_samples_no_time_is_promised(writer: Writer) -> None:
     ("rate", "waiting", "told"),
     [
         (100.0, 0, "for about 33 min (200,000 rows at 100 a second)"),  # 2000 s
+        (10.0, 0, "for about 6 h (200,000 rows at 10 a second)"),  # 20,000 s
         (100.0, 195_000, "for about 50 s (5,000 rows at 100 a second)"),
         (100.0, 300_000, "for about 0 s (0 rows at 100 a second)"),
         (None, 50_000, "for the next 150,000 rows"),
