@@ -218,8 +218,8 @@ def _heat_marks(panel: Panel, scene: Scene, data: alt.Chart, x: alt.X) -> alt.Ch
     """A row for each device, shaded by value: more lines than dash patterns can't be told apart."""
     names = "{" + ", ".join(f"'{key}': '{name}'" for key, name in scene.devices) + "}"
     axis = alt.Axis(
-        labelExpr=f"{names}[datum.value]", labelOverlap=False, labelFlush=False, labelFontSize=10, ticks=False, domain=False,
-        minExtent=AXIS_WIDTH, maxExtent=AXIS_WIDTH,
+        labelExpr=f"{names}[datum.value]", labelOverlap=False, labelFlush=False, labelFontSize=10, ticks=False,
+        domain=False, minExtent=AXIS_WIDTH, maxExtent=AXIS_WIDTH,
     )  # fmt: skip
     legend = alt.Legend(
         orient="none", legendX=0, legendY=-30, direction="horizontal", gradientLength=120, gradientThickness=7,
