@@ -52,7 +52,12 @@ with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
     engines = st.multiselect("Engines", list(known), key="engines", bind="query-params", placeholder="all", width=320)
     gpus = (
         st.multiselect(
-            "Devices", sorted(set(devices.values())), key="devices", bind="query-params", placeholder="all", width=220
+            "Devices",
+            list(dict.fromkeys(devices.values())),
+            key="devices",
+            bind="query-params",
+            placeholder="all",
+            width=220,
         )
         if devices
         else []

@@ -172,7 +172,7 @@ def _states_panel(rows: tuple[tuple[str, str], ...], scene: Scene, *, last: bool
         states.transform_filter(f"datum.tone === '{tone}'")
         .mark_rect(height={"band": band}, opacity=opacity)
         .encode(x=x, x2="te:T", y=y, color=alt.condition(f"datum.row === '{HOST_ROW}'", alt.value(NEUTRAL), color))
-        for tone, band, opacity in (("good", 0.8, 0.4), ("work", 0.4, 0.55))
+        for tone, band, opacity in (("good", 0.8, 0.3), ("work", 0.4, 0.55))
     ]
     silent = (
         states.transform_filter("datum.tone === 'warn' || datum.tone === 'bad' || datum.tone === 'off'")

@@ -377,7 +377,7 @@ def _overlays(x: alt.X, scene: Scene, *, arrow: bool) -> list[alt.Chart]:
         aim = events.mark_point(shape="triangle-down", filled=True, size=90, color=NEUTRAL)
         marks.append(aim.encode(x=x, y=alt.value(4), tooltip=tips, opacity=drawn))
     if scene.gaps:
-        shade = alt.Chart(alt.NamedData("gaps")).transform_filter("datum.te > datum.ts")
+        shade = alt.Chart(alt.NamedData("gaps"))
         reason = [alt.Tooltip("when:N", title="no data"), alt.Tooltip("text:N", title="why")]
         marks.insert(0, shade.mark_rect(color=NEUTRAL, opacity=0.16).encode(x=x, x2="te:T", tooltip=reason))
     return marks
