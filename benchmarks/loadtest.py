@@ -34,8 +34,8 @@ from loadtest.prompts import Prompts, TokenModel
 from loadtest.spec import EndpointSpec, InputSpec, Limits, Slo
 from loadtest.statistics import summarise
 
-STREAMS, TOKENS, PROMPT_TOKENS, EACH_SECONDS = 32, 200, 100, 0.02
-FEW, MANY = 64, 224  # requests
+STREAMS, TOKENS, PROMPT_TOKENS, EACH_SECONDS = 64, 200, 100, 0.02
+FEW, MANY = 64, 384  # requests
 RATIO_BUDGET = 2.0
 LATENCIES = ((1, 0.02, 100), (64, 0.02, 100), (512, 0.2, 20))  # streams, seconds between chunks, chunks
 

@@ -57,7 +57,7 @@ class Stream(asyncio.Protocol):
         if len(body) < length:
             return
         self.received = body[length:]
-        if head.startswith(b"POST"):
+        if head.startswith(b"POST /v1/completions"):
             asked = json.loads(body[:length])
             self.prompt_tokens = len(asked["prompt"]) // 5 if isinstance(asked["prompt"], str) else len(asked["prompt"])
             self.left = self.asked = int(asked.get("max_tokens") or asked["max_completion_tokens"])
