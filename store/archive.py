@@ -14,7 +14,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from functools import lru_cache
 from pathlib import Path
 
 import duckdb
@@ -25,6 +24,8 @@ FOLDER = "archive"
 # Rates and histograms begin at samples before the range: see 0002_rates.sql.
 LOOKBACK = timedelta(seconds=120)
 _ONE_DAY = timedelta(days=1)
+# Digests by path, size and time of change: a file is read as a whole once, not with every query.
+_digests: dict[tuple[Path, int, int], str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +171,15 @@ def damage(file: ArchiveFile, *, whole: bool = True) -> str | None:
     """
     Why a file cannot be used, with what to do; None for one that holds what was written.
 
-    `whole` compares its content, once for each change of the file; else only that it is there in its size.
+    `whole` compares its content, once for each change of the file; else only that it is there in its size, and what
+    was found when its content was last compared.
     """
     try:
         found = file.path.stat()
-        intact = found.st_size == file.file_bytes and (
-            not whole or _digest_of(file.path, found.st_size, found.st_mtime_ns) == file.sha256
-        )
+        version = (file.path, found.st_size, found.st_mtime_ns)
+        if whole and version not in _digests and found.st_size == file.file_bytes:
+            _digests[version] = _digest(file.path)
+        intact = found.st_size == file.file_bytes and _digests.get(version, file.sha256) == file.sha256
     except OSError as error:
         what = f"cannot be read ({error.strerror or error})"
     else:
@@ -196,12 +199,6 @@ def _quoted(path: Path) -> str:
 def _digest(path: Path) -> str:
     with path.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-@lru_cache(maxsize=4096)
-def _digest_of(path: Path, size: int, modified_ns: int) -> str:
-    """The digest of a file as it was at `modified_ns`; size and time are only the key of the cache."""
-    return _digest(path)
 
 
 def _synchronise(path: Path) -> None:

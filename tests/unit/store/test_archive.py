@@ -208,8 +208,7 @@ def test_a_file_that_cannot_be_read_is_named_and_the_rest_answers(
     _, notes = _exported(writer, settings, "device_sample", start=T0 + timedelta(days=2))
     assert notes == (), "a range that needs no archived file does not mention it"
     (disk,) = LocalStore(writer, settings.store).query("disk").to_pylist()
-    if harm != "damaged":  # whether a file's content is whole is only known once it was needed
-        assert disk["archive_problems"] == [note]
+    assert disk["archive_problems"] == [note]
 
 
 def test_a_file_that_cannot_be_written_keeps_the_rows_in_the_store(writer: Writer) -> None:
