@@ -119,6 +119,8 @@ class Store(Protocol):
 # they are: `bucket_seconds` (0: raw samples) and `gap_seconds`. A bucket's ts is its beginning. `level` says what they
 # were made of: 'raw' samples, or rollups by the 'minute' or 'hour', which count whole where the range begins or ends
 # inside one. Long ranges come from rollups, and so does what is older than samples are kept for.
+# With the archive, what is older is drawn from its samples again; where a file of it cannot be read, rollups stand in
+# and `notes` in the metadata says which.
 # Rates and their rules: store/schema/0002_rates.sql. A person's own SQL finds them in the view `engine_rate`.
 #
 # overview(at=None, window_seconds=60, rate_window_seconds=10)   one row an engine; one that stopped more than ten

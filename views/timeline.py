@@ -50,8 +50,8 @@ class Segment:
 
 def step_of(table: pa.Table) -> timedelta:
     """How long one row of a series stands for: its bucket, or of raw samples a third of what counts as a gap."""
-    told = {key.decode(): float(value) for key, value in (table.schema.metadata or {}).items() if key != b"level"}
-    return timedelta(seconds=told.get("bucket_seconds") or told.get("gap_seconds", 3.0) / 3)
+    told = table.schema.metadata or {}
+    return timedelta(seconds=float(told.get(b"bucket_seconds", 0)) or float(told.get(b"gap_seconds", 3.0)) / 3)
 
 
 def gap_of(table: pa.Table) -> timedelta:
