@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -37,26 +36,29 @@ def draw(setup: Setup, engines: Sequence[Row], labels: Mapping[str, str], runs: 
             f'<p class="er-plan">{_sent(spec, _measured(spec, runs))}</p>'
             + "".join(f'<p class="er-plan">{text}</p>' for text in _others(setup, engines, labels, active))
         )
-    st.button(
+    can_start = spec is not None and not short and operator
+    # No callback: it would be given what the controls said before the value that was typed just before the click.
+    clicked = st.button(
         "Start",
         key="start",
         type="primary",
         icon=":material/play_arrow:",
-        disabled=spec is None or bool(short) or not operator,
+        disabled=not can_start,
         help=None if operator else VIEWER,
-        on_click=_start,
-        args=(spec.to_json() if spec is not None else "", setup.name),
     )
+    if clicked and spec is not None and not short:
+        _start(spec, setup.name)
+        st.rerun()
 
 
-def _start(spec: str, name: str) -> None:
+def _start(spec: Spec, name: str) -> None:
     """Start the run and show it. Asks once more who is asking."""
     if not access.page_may_operate(st.context):
         st.session_state["loadtest_problem"] = f"**Not started.** {VIEWER}"
         return
     name = name or f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     try:
-        answer = data.command("loadtest_start", spec=json.loads(spec), name=name)
+        answer = data.command("loadtest_start", spec=spec.model_dump(mode="json"), name=name)
     except StoreError as error:
         st.session_state["loadtest_problem"] = f"**Not started.** {error}"
         return

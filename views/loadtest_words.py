@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from pathlib import PurePath
 from typing import Any
 
 from views import cards, formatting, loadtest_data, memory_bar, palette
@@ -96,7 +97,7 @@ def workload(spec: Mapping[str, Any]) -> str:
     lengths = {"fixed": "", "uniform": " (uniform)", "lognormal": " (log-normal)"}
     text = f"{_length(given)} in{lengths.get(str(given.get('distribution')), '')}"
     text += f", {formatting.count(output.get('tokens'))} out, {MODES.get(str(spec.get('mode')), '')}"
-    text += f", {spec.get('repeats')} repeats"
+    text += f", {spec.get('repeats')} repeat{'' if spec.get('repeats') == 1 else 's'}"
     return text + (", prefix cache wanted" if given.get("cached") else "")
 
 
@@ -124,13 +125,18 @@ def engines_of(run: Run, series: Mapping[str, Series]) -> str:
     entries = []
     for key, first in found.items():
         kind = cards.title_of(str(first["engine"])) if first["engine"] else "engine not known"
-        facts = " ".join(
-            str(part) for part in (kind, first["engine_version"], first["model_id"] or "model not told") if part
-        )
+        facts = " ".join(str(part) for part in (kind, first["engine_version"], _model(first["model_id"])) if part)
         entries.append(
             f"<span>{palette.swatch(series[key])}<b>{escape(str(first['label']))}</b> {escape(facts)}</span>"
         )
     return f'<div class="er-legend">{"".join(entries)}</div>'
+
+
+def _model(model_id: str | None) -> str:
+    """A model's name; of one that is served by its file's path the file."""
+    if not model_id:
+        return "model not told"
+    return PurePath(model_id).name if model_id.startswith("/") else model_id
 
 
 def made_of(run: Run, parts: Sequence[Row]) -> str:
