@@ -200,7 +200,7 @@ class Store(Protocol):
 #   power_watts_mean power_watts_max energy_joules energy_method('counter' | 'power_integral') joules_per_output_token
 # disk()       how much room there is, one row: folder file_bytes wal_bytes archive_on archive_bytes archive_files
 #   archive_oldest_day archive_problems(list of sentences, one a file) free_bytes total_bytes growth_bytes_per_day
-#   growth_over_seconds(what it was read from; both NULL: not known yet) days_until_full(NULL: not growing, or not known)
+#   growth_over_seconds(what it was read from; both NULL: not known yet) days_until_full(NULL: not growing, not known)
 #   rows_per_second memory_rows(rows that memory holds when the disk is full) memory_seconds(at that rate)
 #   state('ok' | 'low' | 'full' | 'unknown') detail
 # disk_tables()   table_name rows bytes_estimate(by the blocks it lies in), the largest first

@@ -160,17 +160,9 @@ def _grid_seconds(found: HistoryData) -> float:
 
 def resolution(found: HistoryData) -> str:
     """How fine the charts are and where their figures come from, in words."""
-    named = {
-        "engines": found.engine_series,
-        "latencies": found.latency_series,
-        "GPUs": found.device_series,
-        "GPU memory": found.device_memory_series,
-        "host": found.host_series,
-        "host memory": found.host_memory_series,
-    }
     steps: dict[str, list[str]] = {}
     levels: dict[str, list[str]] = {}
-    for name, table in named.items():
+    for name, table in _named(found).items():
         if table is not None and table.num_rows:
             metadata = table.schema.metadata or {}
             seconds = float(metadata.get(b"bucket_seconds", 0))
@@ -179,6 +171,17 @@ def resolution(found: HistoryData) -> str:
             levels.setdefault(f"from {LEVELS.get(level, level)}", []).append(name)
     means = ["mean with a band from lowest to highest"] if set(steps) - {"every sample"} else []
     return ", ".join([_told_apart(steps), *means, _told_apart(levels)])
+
+
+def _named(found: HistoryData) -> dict[str, pa.Table | None]:
+    return {
+        "engines": found.engine_series,
+        "latencies": found.latency_series,
+        "GPUs": found.device_series,
+        "GPU memory": found.device_memory_series,
+        "host": found.host_series,
+        "host memory": found.host_memory_series,
+    }
 
 
 def _told_apart(words: Mapping[str, Sequence[str]]) -> str:
@@ -195,7 +198,8 @@ def _notes(
     quantities: Sequence[str],
     choice: Choice,
 ) -> list[str]:
-    notes = []
+    told = ((table.schema.metadata or {}).get(b"notes") for table in _named(found).values() if table is not None)
+    notes = sorted({note.decode() for note in told if note})
     absent = [series.label for key, series in wanted.items() if key not in lines]
     if choice.engines and absent:
         notes.append(f"Not sampled in this range: {', '.join(absent)}.")
