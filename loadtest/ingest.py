@@ -82,6 +82,11 @@ class Run:
         """Whether it is over: no row of it will follow."""
         return self.state in ENDED
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a request was sent."""
+        return self._began is not None
+
     # ---- what moves it on --------------------------------------------------------------------
 
     def wait_for(self, other: Run) -> None:
@@ -135,12 +140,11 @@ class Run:
         told = self.end_told
         self._client = dict(told.client) if told and told.client else None
         self._ended = told.ts if told else datetime.now(UTC)
-        began = self._began is not None
         self.state, self.detail, self.waits_for, self._progress = state, detail, None, None
-        whole = judged and began and state in ("finished", "stopped")
+        whole = judged and self.has_begun and state in ("finished", "stopped")
         trusted = False if self._against else (True if whole else None)
         self._sink.put([self._row(trusted)])
-        if began:
+        if self.has_begun:
             words = {"finished": "has finished", "stopped": "was stopped", "failed": "failed"}
             self._tell("loadtest_ended", f"Load test {self.name!r} {words.get(state, 'was interrupted')}", self._ended)
 

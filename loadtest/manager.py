@@ -247,8 +247,12 @@ class Manager:
                 job.result(0 if self._closing.is_set() else max(0.0, deadline - time.monotonic()))
         told = held.run.end_told
         if told is None:
-            state = "failed" if held.stop_asked is None else "stopped"
-            self._end(held, state, problem or "the load generator ended without a word")
+            if held.stop_asked is None:
+                self._end(held, "failed", problem or "the load generator ended without a word")
+            elif not held.run.has_begun:
+                self._end(held, "stopped", held.stop_asked or "stopped before its first request was sent")
+            else:
+                self._end(held, "stopped", held.stop_asked or problem)
             return
         detail = held.stop_asked or told.detail  # the worker knows only that it was asked to
         if held.run.lines_not_understood:

@@ -233,7 +233,8 @@ def test_a_worker_that_does_not_stop_is_killed(place: Place, monkeypatch: pytest
     until(lambda: status(manager, run_id)["stages"], what="the first record")
     stop(manager, run_id)
     row = place.ended(manager, run_id)
-    assert (row["state"], row["detail"]) == ("stopped", "the load generator was killed by signal 9")
+    assert (row["state"], row["detail"]) == ("stopped", "stopped before its first request was sent")
+    assert children(os.getpid()) == []
 
 
 def test_lines_that_are_no_records_are_told_not_hidden(place: Place) -> None:
