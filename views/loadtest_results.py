@@ -11,22 +11,14 @@ import pandas as pd
 import streamlit as st
 
 from store.protocol import StoreError
-from views import data, empty, formatting, frames, loadtest_charts, loadtest_data, loadtest_frames
+from views import data, empty, formatting, frames, loadtest_charts, loadtest_curves, loadtest_data, loadtest_frames
 from views import loadtest_tables as tables
 from views import loadtest_words as words
-from views.loadtest_charts import GOODPUT, THROUGHPUT, TPOT, TTFT, Layout, Measure
+from views.loadtest_curves import Drawing
 from views.loadtest_data import Run
 from views.loadtest_tables import Side
 from views.palette import Series
 
-# measure, the SLO that belongs to it, factor from the SLO's seconds to the unit of the chart
-_CURVES: tuple[tuple[Measure, str | None, float], ...] = (
-    (THROUGHPUT, None, 1.0),
-    (TTFT, "ttft_seconds", 1.0),
-    (TPOT, "tpot_seconds", 1000.0),
-    (GOODPUT, None, 1.0),
-    (loadtest_charts.ENERGY, None, 1.0),
-)
 TIMELINE_ROW_PIXELS, TIMELINE_AXES, TIMELINE_LEAST, TIMELINE_MOST = 6.0, 60.0, 180.0, 520.0
 
 
@@ -45,9 +37,9 @@ def draw_judged(run: Run, series: Mapping[str, Series]) -> None:
 
 def draw_curves(runs: Sequence[Run], series: Mapping[str, Series]) -> None:
     """Every measure against the load. Runs of another load model than the first one have no place on its axis."""
-    drawn = [run for run in runs if run.mode == runs[0].mode]
-    points = loadtest_frames.points(drawn, series)
-    if points.empty:
+    drawn = loadtest_curves.drawn_of(runs)
+    made = loadtest_curves.drawings(drawn, series)
+    if not made:
         st.info(_no_levels(runs), icon=":material/show_chart:")
         return
     for run in runs:
@@ -55,52 +47,22 @@ def draw_curves(runs: Sequence[Run], series: Mapping[str, Series]) -> None:
             load = words.MODES.get(str(run.mode), run.mode)
             text = f"{escape(run.name)} is not drawn: its load is {load}, which can't share an axis with the first run."
             st.html(f'<p class="er-note">{text}</p>')
-    curve = loadtest_frames.curve(points)
-    load = words.load_heading(str(drawn[0].mode))
-    layout = Layout(
-        max(each.place for each in series.values()) + 1,
-        tuple(sorted({float(level) for level in points["x"]} | _asked(drawn))),
-        load,
-        len(drawn),
-    )
     if len(drawn) > 1:
         st.html(words.legend(drawn, series))
-    slo = drawn[0].spec.get("slo") or {}
-    shown = [(measure, limit, factor) for measure, limit, factor in _CURVES if curve[measure.key].notna().any()]
     with st.grid(min_column_width=420, gap="medium"):
-        for number, (measure, limit, factor) in enumerate(shown):
+        for drawing in made:
             with st.container():
-                line = loadtest_frames.slo_frame(slo.get(limit) if limit else None, measure.unit, factor)
-                _chart(
-                    loadtest_charts.level_spec(measure, layout),
-                    f"{measure.key}-{len(drawn)}",
-                    f"{measure.title} in {measure.unit} against {load}. {_in_words(curve, measure)}",
-                    curve=curve, points=points, slo=line,
-                )  # fmt: skip
-            if number == 0 and curve[loadtest_charts.USER].notna().any():
-                with st.container():
-                    _chart(
-                        loadtest_charts.pareto_spec(layout),
-                        f"pareto-{len(drawn)}",
-                        "Throughput of all users against that of one user, one point a level.",
-                        curve=curve,
-                    )
-    st.html(f'<p class="er-note">{_reading([measure for measure, *_ in shown], drawn)}</p>')
+                _chart(drawing)
+    st.html(f'<p class="er-note">{_reading(drawn, series)}</p>')
 
 
-def _asked(runs: Sequence[Run]) -> set[float]:
-    """The levels that runs under way have yet to measure: the axis has room for them from the beginning."""
-    asked = [level for run in runs if run.active for level in run.spec.get("levels") or ()]
-    return {float(level) for level in asked if isinstance(level, int | float) and level > 0}
-
-
-def _reading(shown: Sequence[Measure], runs: Sequence[Run]) -> str:
+def _reading(runs: Sequence[Run], series: Mapping[str, Series]) -> str:
     """How the curves are made, and which measures have none."""
     text = (
         "Small hollow marks are single repeats; throughput: line through their mean with its 95 % interval; latency: "
         "line through the middle repeat's p50, shaded up to the worst repeat's p95."
     )
-    missing = [measure.title for measure, *_ in _CURVES if measure not in shown]
+    missing = loadtest_curves.without_values(runs, series)
     if missing and not any(run.active for run in runs):
         text += f" {_missing(runs).capitalize()} here: {', '.join(missing)}."
     if any(
@@ -118,25 +80,13 @@ def _no_levels(runs: Sequence[Run]) -> str:
     )
 
 
-def _in_words(curve: pd.DataFrame, measure: Measure) -> str:
-    parts = []
-    for (_, label), group in curve.groupby(["r", "label"], sort=False):
-        pairs = (
-            f"{formatting.number(value)} at {level:g}"
-            for level, value in zip(group["x"], group[measure.key], strict=True)
-            if value is not None and formatting.known(float(value))
-        )
-        parts.append(f"{label}: {', '.join(pairs)}")
-    return "; ".join(parts)
-
-
-def _chart(spec: Mapping[str, Any], key: str, alt: str, **found: pd.DataFrame) -> None:
+def _chart(drawing: Drawing) -> None:
     st.vega_lite_chart(
         None,
-        {**spec, "datasets": loadtest_frames.datasets(**found)},
-        key=f"loadtest-{key}",
+        {**drawing.spec, "datasets": dict(drawing.datasets)},
+        key=f"loadtest-{drawing.key}",
         width="stretch",
-        alt=alt,
+        alt=drawing.words,
     )
 
 
@@ -176,11 +126,12 @@ def draw_timeline(runs: Sequence[Run], series: Mapping[str, Series]) -> None:
     rows = min(found.num_rows, loadtest_frames.MOST_BARS)
     height = min(TIMELINE_MOST, max(TIMELINE_LEAST, TIMELINE_AXES + rows * TIMELINE_ROW_PIXELS))
     _chart(
-        loadtest_charts.timeline_spec(mine.place, height),
-        f"timeline-{mine.place}-{height:g}",
-        f"{rows} requests of {name}, each from its sending to its last token.",
-        bars=bars,
-        window=loadtest_frames.window_frame(stage),
+        Drawing(
+            f"timeline-{mine.place}-{height:g}",
+            loadtest_charts.timeline_spec(mine.place, height),
+            loadtest_frames.datasets(bars=bars, window=loadtest_frames.window_frame(stage)),
+            f"{rows} requests of {name}, each from its sending to its last token.",
+        )
     )
     st.html(f'<p class="er-note">{_timeline_words(found.num_rows, stage)}</p>')
 
