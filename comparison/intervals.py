@@ -128,6 +128,26 @@ def blocks(values: Sequence[float | None], step_seconds: float, mean: float | No
     return Sample(centre, math.sqrt(squares / (n * (effective - 1))), effective - 1, n, basis)
 
 
+def quotient(numerators: Sequence[float | None], denominators: Sequence[float | None], step_seconds: float) -> Sample:
+    """
+    A sample of the quotient of two totals over time, such as seconds of latency over requests; both in order.
+
+    Its scatter is that of the series R + (a - R b) / mean(b), R being the quotient of the totals: the linearised ratio
+    estimator (Cochran, "Sampling Techniques", 3rd edition, 1977, section 6.3), over blocks like any other series.
+    """
+    pairs = [
+        (float(a), float(b)) if a is not None and b is not None and math.isfinite(a) and math.isfinite(b) else None
+        for a, b in zip(numerators, denominators, strict=True)
+    ]
+    known = [pair for pair in pairs if pair is not None]
+    below = sum(b for _, b in known)
+    if below == 0:
+        return Sample(None, None, 0.0, 0, "no samples", "nothing was observed")
+    whole, usual = sum(a for a, _ in known) / below, below / len(known)
+    series = [whole + (pair[0] - whole * pair[1]) / usual if pair is not None else None for pair in pairs]
+    return blocks(series, step_seconds, whole)
+
+
 def effective_number(values: Sequence[float] | np.ndarray) -> float:
     """
     How many independent figures a series counts for: n (1 - r) / (1 + r), between 0 and n.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from html import escape
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from views.compare_sides import Side
 from views.compare_windows import Chosen, EngineWindow, letter, overlaps
 from views.palette import Series
 
+SETTLED_AFTER = timedelta(minutes=5)
 DISTRIBUTIONS = ("generation", "ttft", "itl", "tpot", "e2e")
 
 
@@ -35,13 +36,23 @@ def resolved(windows: Sequence[Chosen], engines: Mapping[str, str]) -> list[Chos
     ]
 
 
-@st.cache_resource(ttl=20, max_entries=64, show_spinner=False)
-def _side(data_folder: str, window: Chosen) -> Side | str:
+def _load(data_folder: str, window: Chosen) -> Side | str:
     """One window, loaded; a sentence where it can't be shown. `data_folder` is only part of the cache's key."""
     try:
         return compare_sides.of_engine(window) if isinstance(window, EngineWindow) else compare_runs.of_run(window)
     except LookupError as error:
         return str(error.args[0])
+
+
+# What has ended long ago changes no more, but that samples become minutes and hours.
+_settled = st.cache_resource(ttl=300, max_entries=64, show_spinner=False)(_load)
+_recent = st.cache_resource(ttl=20, max_entries=64, show_spinner=False)(_load)
+
+
+def _side(data_folder: str, window: Chosen) -> Side | str:
+    if isinstance(window, EngineWindow) and window.end < datetime.now(UTC) - SETTLED_AFTER:
+        return _settled(data_folder, window)
+    return _recent(data_folder, window)
 
 
 def draw_invitation(windows: Sequence[Chosen], engines: Mapping[str, str], now: datetime) -> None:
@@ -67,7 +78,8 @@ def _against(window: Chosen) -> dict[str, list[Chosen]]:
 def draw(windows: Sequence[Chosen], known: Mapping[str, Series]) -> None:
     """Load all windows, then draw everything. Raises `StoreError`."""
     folder = str(settings.load().data)
-    loaded = [_side(folder, window) for window in windows]
+    with st.spinner("Reading the windows"):
+        loaded = [_side(folder, window) for window in windows]
     sides = [side for side in loaded if isinstance(side, Side)]
     colours = compare_charts.colours(sides, {key: series.place for key, series in known.items()})
     by_side = dict(zip((place for place, side in enumerate(loaded) if isinstance(side, Side)), colours, strict=True))

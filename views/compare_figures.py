@@ -49,14 +49,16 @@ def rates(summary: Row, series: EngineSeries) -> dict[str, Figure]:
     }  # fmt: skip
 
 
-def latencies(summary: Row, latency: Mapping[str, Row]) -> dict[str, Figure]:
+def latencies(summary: Row, latency: Mapping[str, Row], series: EngineSeries) -> dict[str, Figure]:
     """Means and percentiles of the engine's own histograms; a percentile carries the bucket that it lies in."""
     figures: dict[str, Figure] = {}
     for key, quantity in LATENCIES.items():
         row = latency.get(quantity)
         count = row["count"] if row else 0
         over = f"the engine's histogram, {formatting.count(count)} observations"
-        figures[f"{key}_mean"] = Figure(row["mean_seconds"] if row else None, f"sum over count of {over}")
+        mean = row["mean_seconds"] if row else None
+        sample = replace(compare_series.mean_latency(series, quantity), mean=mean) if mean is not None else None
+        figures[f"{key}_mean"] = Figure(mean, f"sum over count of {over}", sample=sample)
         for name in PERCENTILES:
             low, high = (row[f"{name}_low_seconds"], row[f"{name}_high_seconds"]) if row else (None, None)
             figures[f"{key}_{name}"] = Figure(

@@ -15,11 +15,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from comparison.intervals import Sample, blocks
+from comparison.intervals import Sample, blocks, quotient
 from views import data
 
 POINTS = 400
 GIB = float(2**30)
+NEARLY_ALL = 0.999
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class EngineSeries:
     host_memory: pa.Table
     device_memory: pa.Table
     devices: pa.Table
+    latency: pa.Table
 
 
 def load(span: Mapping[str, datetime], engine_id: str, device_ids: Sequence[str]) -> EngineSeries:
@@ -44,6 +46,7 @@ def load(span: Mapping[str, datetime], engine_id: str, device_ids: Sequence[str]
         host_memory=mine("engine_memory_series", "engine_id", [engine_id]),
         device_memory=mine("device_memory_series", "engine_id", [engine_id]),
         devices=mine("device_series", "device_id", device_ids),
+        latency=data.query("latency_series", **span, points=POINTS, engine_id=engine_id),
     )
 
 
@@ -55,6 +58,17 @@ def sampled(table: pa.Table, column: str, mean: float | None, *, only_working: b
     if only_working:
         values = values.where(pd.Series(table.column("requests_running").to_pylist(), dtype="float64") > 0)
     return blocks(values.tolist(), step_seconds(table), mean)
+
+
+def mean_latency(series: EngineSeries, quantity: str) -> Sample:
+    """How sure the mean of a latency is, from its means over time, each weighing as much as its observations."""
+    rows = [row for row in series.latency.to_pylist() if row["quantity"] == quantity]
+    counts = [row["count"] for row in rows]
+    seconds = [
+        0.0 if row["count"] == 0 else row["mean_seconds"] * row["count"] if row["mean_seconds"] is not None else None
+        for row in rows
+    ]
+    return quotient(seconds, counts, step_seconds(series.latency))
 
 
 def step_seconds(table: pa.Table) -> float:
@@ -133,12 +147,12 @@ def from_buckets(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """
     The distribution function of a histogram (rows of one quantity of the query `latency_buckets`).
 
-    It is known at the bounds only. What lies above the last bound has no value, so that the line ends below 100 %.
+    It is known at the bounds only, and drawn up to the one that 99.9 % lie below: the last bounds are far away.
     """
     total = max(row["cumulative_count"] for row in rows)
-    there = [row for row in rows if math.isfinite(row["le"])]
+    finite = [row for row in rows if math.isfinite(row["le"])]
+    tail = next((n for n, row in enumerate(finite) if row["cumulative_count"] >= NEARLY_ALL * total), len(finite) - 1)
+    there = finite[: tail + 1]
     values = [0.0, *(row["le"] for row in there)]
     shares = [0.0, *(row["cumulative_count"] / total for row in there)]
-    known = pd.DataFrame({"value": values, "share": shares, "bounds": 1.0})
-    last = int((known["share"] >= known["share"].max()).idxmax())
-    return known.iloc[: last + 1]
+    return pd.DataFrame({"value": values, "share": shares, "bounds": 1.0})

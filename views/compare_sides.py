@@ -60,7 +60,7 @@ def of_engine(chosen: EngineWindow) -> Side:
     labels = {str(row["engine_id"]): str(row["label"]) for row in data.records("overview", at=None)}
     figures = {
         **compare_figures.rates(summary, series),
-        **compare_figures.latencies(summary, latency),
+        **compare_figures.latencies(summary, latency, series),
         **compare_figures.load(summary, series),
         **compare_figures.memory(summary, parts, series),
         **compare_figures.power(summary, series, used, labels),
