@@ -107,7 +107,12 @@ def test_without_unix_sockets_a_token_is_needed(
     client.close()
     base = f"http://127.0.0.1:{told.port}"
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": token_file.read_text()}):
-        for method, path in (("POST", "/query/status"), ("GET", "/healthz"), ("GET", "/export/event.csv")):
+        for method, path in (
+            ("POST", "/query/status"),
+            ("POST", "/command/report_delete"),
+            ("GET", "/healthz"),
+            ("GET", "/export/event.csv"),
+        ):
             assert httpx2.request(method, base + path, headers=headers, trust_env=False).status_code == 401
     server.stop()
     assert not token_file.exists()
