@@ -34,25 +34,26 @@ _EXTREMES = {
 
 # The sample that each counter or histogram in a range begins with: the last one before it by the monotonic clock.
 # Where a live counter runs beside the settled one, it has to be an idle one (see generation_increase_between).
-_BASE = """
-WITH counted AS (
-    SELECT engine_id, epoch_id, 'sample' AS quantity, ts, monotonic_seconds,
+_COUNTERS = """
+    SELECT engine_id, epoch_id, '' AS quantity, ts, monotonic_seconds,
         generation_live_tokens_total IS NULL OR generation_tokens_total IS NULL OR coalesce(requests_running = 0, false)
             AS begins
     FROM engine_sample
     WHERE ts >= $since AND coalesce(generation_tokens_total, generation_live_tokens_total, prompt_tokens_total,
-        prompt_with_cached_tokens_total, requests_finished_total) IS NOT NULL
-    UNION ALL
-    SELECT engine_id, epoch_id, quantity, ts, monotonic_seconds, true FROM latency_bucket
-    WHERE ts >= $since AND isinf(le)
+        prompt_with_cached_tokens_total, requests_finished_total) IS NOT NULL"""
+_HISTOGRAMS = """
+    SELECT engine_id, epoch_id, quantity, ts, monotonic_seconds, true AS begins FROM latency_bucket
+    WHERE ts >= $since AND isinf(le)"""
+_BASE = """
+WITH counted AS ({counted}
 ),
 first AS (
     SELECT engine_id, epoch_id, quantity, min(monotonic_seconds) AS monotonic_seconds FROM counted
     WHERE ts >= $start AND ts < $end GROUP BY engine_id, epoch_id, quantity
 ),
 base AS (
-    SELECT f.engine_id, f.epoch_id, arg_max(c.ts, c.monotonic_seconds) FILTER (c.begins) AS ts,
-        arg_max(c.ts, c.monotonic_seconds) AS before_ts
+    SELECT f.engine_id, f.epoch_id,
+        arg_max(c.ts, c.monotonic_seconds) FILTER (c.begins) AS ts, arg_max(c.ts, c.monotonic_seconds) AS before_ts
     FROM first AS f LEFT JOIN counted AS c ON c.engine_id = f.engine_id AND c.epoch_id = f.epoch_id
         AND c.quantity = f.quantity AND c.monotonic_seconds < f.monotonic_seconds
     GROUP BY f.engine_id, f.epoch_id, f.quantity
@@ -63,6 +64,25 @@ life AS (
 SELECT min(coalesce(b.ts, CASE WHEN l.first_seen >= $since THEN l.first_seen - INTERVAL 2 MINUTE END, b.before_ts))
 FROM base AS b LEFT JOIN life AS l USING (engine_id, epoch_id)
 """
+# The same for the energy counter of devices, which is read in the order in which rows were written.
+_BASE_OF_ENERGY = """
+WITH counted AS (
+    SELECT device_id, ts, rowid AS place FROM device_sample WHERE ts >= $since AND energy_joules_total IS NOT NULL
+),
+first AS (
+    SELECT device_id, min(place) AS place FROM counted WHERE ts >= $start AND ts < $end GROUP BY device_id
+)
+SELECT min(ts) FROM (
+    SELECT arg_max(c.ts, c.place) AS ts
+    FROM first AS f JOIN counted AS c ON c.device_id = f.device_id AND c.place < f.place
+    GROUP BY f.device_id
+)
+"""
+_BASES = {
+    "engine": _BASE.format(counted=_COUNTERS),
+    "latency": _BASE.format(counted=_HISTOGRAMS),
+    "device": _BASE_OF_ENERGY,
+}
 
 # Counts are added bound by bound; a mean needs the seconds of all that was counted.
 _MERGE_LATENCY = """
@@ -204,22 +224,24 @@ def _oldest_sample(connection: duckdb.DuckDBPyConnection, start: datetime, end: 
     return oldest.astimezone(UTC) if isinstance(oldest, datetime) else None
 
 
-def _since(connection: duckdb.DuckDBPyConnection, start: datetime, end: datetime) -> datetime:
+def _since(connection: duckdb.DuckDBPyConnection, family: str, start: datetime, end: datetime) -> datetime:
     """From when samples have to be read so that every first pair of the range is complete."""
-    found = connection.execute(_BASE, {"since": start - LOOKBACK, "start": start, "end": end}).fetchall()[0][0]
+    base = _BASES.get(family)
+    if base is None:
+        return start
+    found = connection.execute(base, {"since": start - LOOKBACK, "start": start, "end": end}).fetchall()[0][0]
     return min(start, found.astimezone(UTC)) if isinstance(found, datetime) else start
 
 
 def _roll(
     connection: duckdb.DuckDBPyConnection, begin: datetime, end: datetime, families: Sequence[str] = FAMILIES
 ) -> None:
-    since = _since(connection, begin, end)
     for family in families:
         connection.execute(
             f"INSERT INTO {family}_minute BY NAME "  # noqa: S608
             f"SELECT * FROM {family}_rollup($begin, $end, 60, $since, 'infinity'::TIMESTAMPTZ) ORDER BY ts, "
             f"{', '.join(name for name in _columns(connection, family) if name in _KEYS)}",
-            {"begin": begin, "end": end, "since": since},
+            {"begin": begin, "end": end, "since": _since(connection, family, begin, end)},
         )
 
 

@@ -214,7 +214,7 @@ def test_a_crash_in_the_middle_leaves_a_step_to_be_made_again(tmp_path: Path, py
     again.writer.close()
 
 
-def test_samples_are_deleted_by_whole_days_after_they_were_rolled_up(tmp_path: Path) -> None:
+def test_samples_are_deleted_by_the_hour_after_they_were_rolled_up(tmp_path: Path) -> None:
     kept = Kept(tmp_path / "telemetry.duckdb", StoreSettings(raw_days=2, detail_days=2, minute_days=3))
     noon = range(0, 6 * DAY, DAY)  # T0 is at noon; one sample of everything each day
     kept.put(engine(), epoch(), device(), Event(T0, HOST, None, None, None, "started", "it started"))
@@ -227,15 +227,12 @@ def test_samples_are_deleted_by_whole_days_after_they_were_rolled_up(tmp_path: P
             *histogram(second, {math.inf: 1}),
         )
     kept.maintain(5 * DAY)
-    # As of noon of day 5, what lies wholly more than 2 days back are days 0, 1 and 2.
+    # As of noon of day 5, samples of noon of days 0, 1 and 2 are more than two days old.
     for table in ("engine_sample", "device_sample", "host_sample", "process_memory", "latency_bucket"):
         assert kept.value(f"SELECT count(*), min(ts) FROM {table}") == (3, at(3 * DAY)), table
     assert kept.value("SELECT count(*) FROM engine_minute") == 3  # days 2, 3 and 4; day 5 has only begun
     assert kept.value("SELECT count(*) FROM engine_hour") == 5
-    assert kept.value("SELECT raw_from, minute_from FROM rollup_state") == (
-        at(2.5 * DAY),
-        at(1.5 * DAY),
-    )
+    assert kept.value("SELECT raw_from, minute_from FROM rollup_state") == (at(2 * DAY + 3600), at(DAY + 3600))
     assert kept.value("SELECT count(*) FROM event") == 1
     kept.writer.close()
 
