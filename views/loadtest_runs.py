@@ -26,8 +26,12 @@ def chosen(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
 
 
 def title(row: Row) -> str:
-    """A run in a list: its name and when it was."""
-    return f"{row['name']}, {row['began']:%d %b %H:%M}" if row["began"] else str(row["name"])
+    """
+    A run in a list: its name and its id, which tells when it was asked for.
+
+    Nothing that changes while it runs: the browser hands back the title, and an old one would name no run.
+    """
+    return f"{row['name']} · {row['run_id']}"
 
 
 def draw_choice(rows: Sequence[Row], shown: Sequence[Row]) -> None:
