@@ -152,9 +152,14 @@ def _spread_spec(title: str, unit: str, series: tuple[Series, ...]) -> dict[str,
         bounds.mark_point(size=14, filled=True).encode(x=x, y=y, color=looks["color"]),
     ]
     aim = rows.mark_point(size=60, opacity=0).encode(x=x, y=y, tooltip=tips)
-    spec: dict[str, Any] = alt.layer(*lines, aim).properties(height=190, title=title).configure_title(
-        fontSize=12, anchor="start", offset=4
-    ).configure_view(strokeOpacity=0.35).to_dict()  # fmt: skip
+    chart = (
+        alt.layer(*lines, aim)
+        .properties(height=260, title=title)
+        .configure_title(fontSize=12, anchor="start", offset=4)
+        .configure_view(strokeOpacity=0.35)
+        .configure_axis(labelFontSize=11, titleFontSize=11, gridOpacity=0.5)
+    )
+    spec: dict[str, Any] = chart.to_dict()
     spec.pop("$schema", None)
     return spec
 

@@ -186,11 +186,12 @@ def _ratio_words(ratio: Estimate) -> str:
 
 
 def _factor(value: float | None) -> str:
+    """A ratio to three digits, its zeros kept."""
     if value is None:
         return formatting.MISSING
-    return (
-        f"{value:.2f}" if 0.9995 <= value < 9.995 else f"{value:.3f}" if value >= 0.1 else formatting.number(value, 3)
-    )
+    if not 0.0995 <= value < 9.995:
+        return formatting.number(value, 3)
+    return f"{value:.2f}" if value >= 0.9995 else f"{value:.3f}"
 
 
 def _span(estimate: Estimate, words: Callable[[float], str]) -> str:
