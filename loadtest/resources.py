@@ -112,4 +112,5 @@ def _others(others: list[dict[str, Any]], stage: Stage) -> Iterator[tuple[str, s
             f"{other['label']} {did} {where} while {stage.row.label} was measured. Keep it idle and measure again.",
         )
     if others and not busy:
-        yield ("other_engine_busy", "ok", f"{len(others)} other engines were idle meanwhile.")
+        names = ", ".join(sorted(str(other["label"] or other["engine_id"]) for other in others))
+        yield ("other_engine_busy", "ok", f"No other engine that is known worked meanwhile (looked at: {names}).")

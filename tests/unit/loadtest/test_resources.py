@@ -119,7 +119,8 @@ def test_another_engine_at_work_is_told(writer: Writer, gpu: str, severity: str,
 
 def test_another_engine_that_was_idle_speaks_in_favour(writer: Writer) -> None:
     writer.put([sample(s, "l@1", LLAMA, requests_running=0, generation_tokens_total=7.0) for s in range(6, 24, 2)])
-    assert judgements(ask(writer, over())) == [("other_engine_busy", "ok", "1 other engines were idle meanwhile.")]
+    text = "No other engine that is known worked meanwhile (looked at: llama.cpp)."
+    assert judgements(ask(writer, over())) == [("other_engine_busy", "ok", text)]
 
 
 def test_a_stage_in_which_nothing_was_sent_has_no_resources(writer: Writer) -> None:
