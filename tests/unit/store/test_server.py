@@ -182,12 +182,13 @@ def test_a_read_that_takes_too_long_is_stopped(writer: Writer) -> None:
     # The connection is as good as before, for writing and for reading.
     writer.put([sample(0)])
     writer.flush()
-    assert LocalStore(writer, StoreSettings()).query("engine_series", SPAN).num_rows > 0
+    patient = LocalStore(writer, StoreSettings(read_timeout_seconds=100))
+    assert patient.query("engine_series", SPAN).num_rows > 0
 
 
 def test_a_read_without_a_turn_is_told_so_and_the_next_one_gets_it(writer: Writer) -> None:
     _many_samples(writer, 400_000)
-    reader = Reader(writer.path, StoreSettings(read_limit=1), writer.cursor, turn_wait_seconds=0.0)
+    reader = Reader(writer.path, StoreSettings(read_limit=1, read_timeout_seconds=100), writer.cursor, turn_wait_seconds=0.0)
     slow = threading.Thread(target=reader.query, args=("engine_series", SPAN))
     slow.start()
 
