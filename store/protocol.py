@@ -198,6 +198,8 @@ class Store(Protocol):
 #   _peak_bytes _method and the same of host_memory, cpu_cores_mean cpu_cores_max, device_ids (that it held memory on)
 #   sharing_engine_ids (others on them that were not idle); of these whole devices: utilisation_fraction_mean
 #   power_watts_mean power_watts_max energy_joules energy_method('counter' | 'power_integral') joules_per_output_token
+# dictionary() what every table, view and series and each of its columns holds: table_name column_name(NULL: the row is
+#   about the table itself) type('table' | 'view' | 'series' there) comment, in the order of the columns
 # disk()       how much room there is, one row: folder file_bytes wal_bytes archive_on archive_bytes archive_files
 #   archive_oldest_day archive_problems(list of sentences, one a file) free_bytes total_bytes growth_bytes_per_day
 #   growth_over_seconds(what it was read from; both NULL: not known yet) days_until_full(NULL: not growing, not known)

@@ -82,6 +82,7 @@ QUERIES: Mapping[str, Query] = {
     "stage_others": Query({**_RANGE, "engine_id": Accepts("text", required=True)}),
     "reports": Query(),
     "report": Query({"report_id": Accepts("text", required=True)}),
+    "dictionary": Query(),
     "disk": Query(),
     "disk_tables": Query(),
     "status": Query(),
