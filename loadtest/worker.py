@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import BinaryIO
 
 import settings as configuration
+from loadtest.loop import run_loop
 from loadtest.records import Record, RunEnded, to_line
 from loadtest.spec import Spec, SpecError
 from loadtest.sweep import Sweep
@@ -66,7 +67,7 @@ def main() -> int:
         records.write(to_line(RunEnded(datetime.now(UTC), "failed", str(wrong), None)).encode() + b"\n")
         records.close()
         return 0
-    asyncio.run(_run(spec, records))
+    run_loop(_run(spec, records))
     return 0
 
 
