@@ -13,6 +13,7 @@ from typing import Any
 
 import streamlit as st
 
+from store.protocol import StoreError
 from views import data, formatting, loadtest_data
 from views.cards import title_of
 from views.compare_sides import Side
@@ -101,9 +102,12 @@ def _act(windows: list[Chosen], place: int, key: str) -> None:
     elif isinstance(window, EngineWindow) and shift is not None:
         show([*windows, window.shifted(shift)])
     elif isinstance(window, EngineWindow):
-        before = life_before(data.records("epochs", engine_id=window.engine_id), window)
+        try:
+            before = life_before(data.records("epochs", engine_id=window.engine_id), window)
+        except StoreError:
+            return  # the page asks again and says why
         if before is None:
-            st.toast(f"No earlier life of {window.engine_id} is known.")
+            st.toast("No earlier life of this engine is known.")
         else:
             show([*windows, before])
 
@@ -217,7 +221,9 @@ def quick_starts(engines: Mapping[str, str], now: datetime) -> dict[str, list[Ch
     overview = [row for row in data.records("overview", at=None) if row["engine_id"] in engines]
     recent = [str(row["engine_id"]) for row in overview if row["state_ts"] is not None and row["state_ts"] > now - hour]
     if len(recent) > 1:
-        found["all engines, last hour"] = [EngineWindow(one, now - hour, now) for one in recent[:MOST_WINDOWS]]
+        some = recent[:MOST_WINDOWS]
+        name = "all engines" if len(some) == len(recent) else f"{MOST_WINDOWS} engines"
+        found[f"{name}, last hour"] = [EngineWindow(one, now - hour, now) for one in some]
     for run in loadtest_data.runs()[:3]:
         stages = windows_of(run) if run["state"] not in loadtest_data.ACTIVE else []
         levels = {window.level: [one for one in stages if one.level == window.level] for window in stages}
