@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import streamlit as st
 
 import access
@@ -17,6 +19,8 @@ from views import (
     loadtest_start,
     loadtest_statement,
 )
+from views.loadtest_data import Run
+from views.palette import Series
 
 REFRESH_SECONDS = 2
 
@@ -74,6 +78,14 @@ def active_rows() -> list[loadtest_data.Row]:
     return [row for row in rows if str(row["run_id"]) in ids]
 
 
+def draw_heads(runs: Sequence[Run], colours: Mapping[str, Series]) -> None:
+    """What each run is. Of a single one that is over, the statement comes before what it says of itself."""
+    for run in runs:
+        loadtest_results.draw_head(run)
+        if len(runs) > 1 or run.active:
+            loadtest_results.draw_judged(run, colours)
+
+
 def draw_under_way() -> None:
     """How far the runs are, and the curves of the shown one as they grow."""
     try:
@@ -84,11 +96,13 @@ def draw_under_way() -> None:
     except StoreError as error:
         empty.store_problem(error)
         return
-    if {status["run_id"] for status in now} != {status["run_id"] for status in active}:
+    ids = [{status["run_id"] for status in statuses} for statuses in (now, active)]
+    if ids[0] != ids[1] or any(new.active != run.active for new, run in zip(growing, shown, strict=True)):
         st.rerun()  # one began or ended: the rest of the page has to follow
     for status in now:
         loadtest_progress.draw(status, [run.run_id for run in shown], operator=operator)
     if any(run.active for run in growing):
+        draw_heads(growing, colours)
         loadtest_results.draw_curves(growing, colours)
         loadtest_results.draw_stages(growing)
 
@@ -97,13 +111,10 @@ if not shown:
     draw_set_up()
 loadtest_runs.draw_choice(rows, known)
 growing = any(run.active for run in shown)
-for run in shown:
-    loadtest_results.draw_head(run)
-    if len(shown) > 1 or growing:
-        loadtest_results.draw_judged(run, series)
 if active or growing:
     st.fragment(draw_under_way, run_every=REFRESH_SECONDS)()
 if shown and not growing:
+    draw_heads(shown, series)
     sides = loadtest_statement.draw(shown)
     if len(shown) == 1:
         loadtest_results.draw_judged(shown[0], series)

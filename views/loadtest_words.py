@@ -74,13 +74,19 @@ def _facts(run: Run) -> str:
     row = run.row
     parts = [
         "own measurement" if row["source"] == loadtest_data.OWN else f"imported from {row['source']}",
-        f"began {formatting.clock(row['began'])}" if row["began"] else "the beginning is not told",
+        _began(run),
         _took(row),
         workload(run.spec),
         tokens_from(run.stages),
         f"id {row['run_id']}",
     ]
     return " \N{MIDDLE DOT} ".join(escape(part) for part in parts if part)
+
+
+def _began(run: Run) -> str:
+    if run.row["began"]:
+        return f"began {formatting.clock(run.row['began'])}"
+    return "has not begun" if run.row["source"] == loadtest_data.OWN else "the beginning is not told"
 
 
 def _took(row: Row) -> str:
