@@ -26,11 +26,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from loadtest.caller import Caller
-from loadtest.connection import Pool
 from loadtest.dialect import Dialect
 from loadtest.driver import Driver
 from loadtest.loop import run_loop
 from loadtest.meter import ceiling_chunks_per_second, raise_connection_limit
+from loadtest.pool import Pool
 from loadtest.prompts import Prompts, TokenModel
 from loadtest.spec import EndpointSpec, InputSpec, Limits, Slo
 from loadtest.statistics import summarise

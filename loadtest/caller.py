@@ -9,8 +9,9 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from loadtest.connection import Exchange, Pool
+from loadtest.connection import Exchange
 from loadtest.dialect import Dialect
+from loadtest.pool import Pool
 from loadtest.prompts import Prompt, TokenModel
 from loadtest.reading import read_at_once
 from loadtest.spec import EndpointSpec, Limits
@@ -47,25 +48,22 @@ class Caller:
         body = orjson.dumps(self.dialect.document(self.endpoint.api, self.model, prompt, output_tokens))
         return self._head + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
-    async def ask(self, prompt: Prompt, output_tokens: int) -> tuple[RequestTiming, int | None]:
+    async def ask(self, prompt: Prompt, output_tokens: int, note: Callable[[str], None]) -> RequestTiming:
         """
-        One request outside of a stage; gives its timing and, for an HTTP error, its status.
+        One request outside of a stage.
 
-        What the server refuses is left out of the dialect, with a note, and the request is made again.
+        What the server refuses is left out of the dialect, with a note, and the request is made again. Raises
+        `EndpointError` when it fails nevertheless.
         """
-        exchange = await self._connected(self.request(prompt, output_tokens))
-        timing = read_at_once(exchange, prompt, self.key)
-        return timing, exchange.status
-
-    async def ask_adapting(self, prompt: Prompt, output_tokens: int, note: Callable[[str], None]) -> RequestTiming:
-        """As `ask`, leaving out of the dialect what the server refuses. Raises `EndpointError` when it fails."""
         while True:
-            timing, status = await self.ask(prompt, output_tokens)
+            exchange = await self._connected(self.request(prompt, output_tokens))
+            timing = read_at_once(exchange, prompt, self.key)
             if timing.status == "ok":
                 return timing
-            left = self.dialect.without_refused(timing.error or "") if status in _REFUSED else None
+            refused = exchange.status in _REFUSED
+            left = self.dialect.without_refused(timing.error or "") if refused else None
             if left is None:
-                raise EndpointError(f"{self.endpoint.name}: {timing.error}")
+                raise EndpointError(f"{self.endpoint.name}: {timing.error or 'the request was cut off'}")
             self.dialect, meaning = left
             note(f"{self.endpoint.name}: {meaning}")
 

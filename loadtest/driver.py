@@ -24,7 +24,6 @@ from loadtest.timing import RequestTiming, Window
 MOST_UNREAD_BYTES = 256_000_000
 MOST_CHUNKS = 20_000_000  # whose times are kept for one stage
 _LEAST_FOR_GIVING_UP = 10  # requests
-_WATCH_SECONDS = 0.25
 _STEP_SECONDS = 0.2
 
 
@@ -39,7 +38,8 @@ class Driver:
     Sends the requests of one stage, or of one batch of its warm-up, and keeps their timings.
 
     `make` gives the prompt of a number. It ends after `most_requests`, after `seconds`, when `stop` is set, or when
-    more than `failed_fraction` of at least ten requests failed; `ended_by` says why where it was not as planned.
+    more than `failed_fraction` of at least ten requests failed; `ended_by` says why where it was not as planned. Who
+    sets `stop` also ends the requests under way (`Pool.cancel_all`).
     """
 
     def __init__(
@@ -94,17 +94,15 @@ class Driver:
         return Window(min(done), last_due)
 
     async def _run(self, work: list[asyncio._CoroutineLike[float | None]]) -> float | None:
-        helpers = [asyncio.create_task(self._read()), asyncio.create_task(self._watch())]
+        reader = asyncio.create_task(self._read())
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(part) for part in work]
             await self._unread.join()
         finally:
-            for helper in helpers:
-                helper.cancel()
-            for helper in helpers:
-                with suppress(asyncio.CancelledError):
-                    await helper
+            reader.cancel()
+            with suppress(asyncio.CancelledError):
+                await reader
         self.timings.sort(key=lambda timing: timing.request)
         return tasks[0].result()
 
@@ -224,17 +222,6 @@ class Driver:
         self._chunks += len(timing.chunk_seconds)
         if timing.status == "ok":
             self.output_tokens += timing.output_tokens or 0
-
-    async def _watch(self) -> None:
-        """End requests that receive nothing any more, and all of them on a stop."""
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_WATCH_SECONDS):
-                    await self._stop.wait()
-            if self._stop.is_set():
-                self._caller.pool.cancel_all()
-                await asyncio.sleep(_WATCH_SECONDS)
-            self._caller.pool.give_up_stalled()
 
 
 def constant(rate: float) -> Iterator[float]:

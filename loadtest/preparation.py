@@ -79,7 +79,7 @@ async def _learn_tokens(caller: Caller, spec: Spec, prompts: Prompts, note: Call
     seen = []
     for words in (_SHORT_WORDS, long):
         prompt = prompts.trial(f"{caller.endpoint.name}/{words}", words)
-        timing = await caller.ask_adapting(prompt, _TRIAL_OUTPUT_TOKENS, note)
+        timing = await caller.ask(prompt, _TRIAL_OUTPUT_TOKENS, note)
         if timing.input_tokens is not None:
             seen.append((words, timing.input_tokens))
     if prompts.from_file:
@@ -88,6 +88,6 @@ async def _learn_tokens(caller: Caller, spec: Spec, prompts: Prompts, note: Call
         caller.tokens = TokenModel.through(*seen)
     except (TypeError, ValueError):
         note(
-            f"{caller.endpoint.name}: the server does not tell how long a prompt is in tokens, so a word of it is taken "
-            "for one token"
+            f"{caller.endpoint.name}: the server does not tell how long a prompt is in tokens, so a word of it is "
+            "taken for one token"
         )

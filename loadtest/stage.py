@@ -9,7 +9,7 @@ from time import perf_counter
 
 from loadtest.caller import Caller
 from loadtest.counted import EngineCounters, difference
-from loadtest.counters import CounterReader
+from loadtest.counters import SETTLE_SECONDS, CounterReader
 from loadtest.driver import Driver, constant, poisson
 from loadtest.facts import StageFacts
 from loadtest.meter import Meter
@@ -20,6 +20,7 @@ from loadtest.timing import RequestTiming, Window
 from loadtest.warmup import WarmedUp, warm_up
 
 _MOST_WARMUP_USERS_OF_A_RATE = 32
+_SETTLE_SECONDS_OF_A_STOP = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,4 +153,5 @@ class Stage:
         self._caller.correct_tokens(sum(read for read, _ in told), sum(asked for _, asked in told), len(told))
 
     async def _read_counters(self) -> EngineCounters:
-        return await asyncio.get_running_loop().run_in_executor(None, self._counters.read)
+        settle = _SETTLE_SECONDS_OF_A_STOP if self._stop.is_set() else SETTLE_SECONDS
+        return await asyncio.get_running_loop().run_in_executor(None, self._counters.read, settle)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -20,6 +20,7 @@ from loadtest.caller import Caller, EndpointError
 from loadtest.counters import CounterReader
 from loadtest.facts import StageFacts
 from loadtest.judgement import judge_run, judge_stage
+from loadtest.pool import Pool
 from loadtest.preparation import Identified, prepare
 from loadtest.prompts import Prompts
 from loadtest.records import Progress, Record, RunBegan, RunEnded, StageBegan
@@ -29,6 +30,7 @@ from loadtest.timing import ClientFigures, Judgement
 from settings import Settings
 
 _PROGRESS_SECONDS = 1.0
+_WATCH_SECONDS = 0.25
 
 
 def plan(spec: Spec) -> Iterator[Planned]:
@@ -89,7 +91,7 @@ class Sweep:
             await self._stages()
         except (EndpointError, SpecError) as failed:
             state, detail = "failed", str(failed)
-        if self._stopped_by is not None and state == "finished":
+        if self._stopped_by is not None:
             state, detail = "stopped", self._stopped_by
         timer.cancel()
         for judgement in judge_run(self._facts, self._judged, self._spec.mode):
@@ -100,6 +102,7 @@ class Sweep:
     async def _stages(self) -> None:
         prompts = Prompts(self._spec.input, self._spec.output.tokens, self._seed, os.urandom(32))
         callers = [Caller(endpoint, self._spec.limits) for endpoint in self._spec.endpoints]
+        watch = asyncio.create_task(self._watch([caller.pool for caller in callers]))
         try:
             if self._level_1_added:
                 self._note("level_1_added", "Level 1 was added: without it nothing tells what a single user gets.")
@@ -120,8 +123,24 @@ class Sweep:
                 caller = callers[planned.endpoint]
                 await self._one(planned, caller, identified[planned.endpoint], prompts, ceiling)
         finally:
+            watch.cancel()
+            with suppress(asyncio.CancelledError):
+                await watch
             for caller in callers:
                 caller.pool.close()
+
+    async def _watch(self, pools: Sequence[Pool]) -> None:
+        """End requests that receive nothing any more, and all of them on a stop."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_WATCH_SECONDS):
+                    await self._stop.wait()
+            for pool in pools:
+                if self._stop.is_set():
+                    pool.cancel_all()
+                pool.give_up_stalled()
+            if self._stop.is_set():
+                await asyncio.sleep(_WATCH_SECONDS)
 
     def _check_connections(self) -> None:
         """A limit of the client would queue requests unseen."""

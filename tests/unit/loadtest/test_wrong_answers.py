@@ -272,3 +272,11 @@ def test_proxies_of_the_environment_are_ignored(tmp_path: Path) -> None:
     with ScriptedServer() as server:
         told = run(spec(server.url), tmp_path, HTTP_PROXY="http://127.0.0.1:9", http_proxy="http://127.0.0.1:9")
     assert told.stage.succeeded == 8
+
+
+def test_a_server_that_never_answers_fails_the_run_before_it_begins(tmp_path: Path) -> None:
+    with ScriptedServer(lambda call: stream(end="stall")) as server:
+        told = run(spec(server.url, limits={"stall_seconds": 1.0}), tmp_path)
+    assert told.ended is not None
+    assert told.ended.state == "failed"
+    assert "nothing was received for 1 s" in (told.ended.detail or "")
