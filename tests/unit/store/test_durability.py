@@ -37,7 +37,8 @@ def _acknowledged_before_kill(process: Any, rounds: int) -> int:
     """Kill the writer as soon as it has told `rounds` rounds; the last round that it told."""
     lines = [process.stdout.readline() for _ in range(rounds)]
     os.kill(process.pid, signal.SIGKILL)
-    lines += process.communicate(timeout=20)[0].splitlines()
+    lines += process.stdout.read().splitlines()  # not communicate(): it misses what readline() has read ahead
+    process.wait(20)
     return max(int(line) for line in lines if line.strip())
 
 
