@@ -55,7 +55,7 @@ except StoreError as error:
     st.fragment(answers, run_every=REFRESH_SECONDS)()
     st.stop()
 
-engines = loadtest_form.candidates(overview)
+engines = loadtest_data.candidates(overview)
 labels = {str(row["engine_id"]): str(row["label"]) for row in engines}
 loadtest_runs.draw_gone(gone)
 
@@ -66,8 +66,12 @@ def draw_set_up() -> None:
         st.info(
             f"**Read-only.** {loadtest_start.VIEWER} Results below can be read by everybody.", icon=":material/lock:"
         )
-    if not any(row["state"] in loadtest_form.CAN_ANSWER for row in engines):
+    if not any(row["state"] in loadtest_data.CAN_ANSWER for row in engines):
         empty.no_engine()
+    if ignored := loadtest_form.ignored_of_link():
+        st.warning(
+            f"**The link's {', '.join(ignored)} was ignored:** there is no such choice.", icon=":material/link_off:"
+        )
     setup = loadtest_form.draw(engines, labels, enabled=operator)
     loadtest_start.draw(setup, engines, labels, rows, active_rows(), operator=operator)
 

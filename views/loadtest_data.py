@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import streamlit as st
 
 import settings
+from store.model import EngineState
 from views import data, palette, picture
 from views.palette import Series
 
@@ -22,6 +26,8 @@ Row = Mapping[str, Any]
 MOST_RUNS = 4  # laid over each other; there is a shape for each
 ACTIVE = frozenset({"waiting", "running"})
 OWN = "engine-room"
+CAN_ANSWER = (EngineState.READY, EngineState.BUSY, EngineState.METRICS_DISABLED, EngineState.SLEEPING)
+MOST_FILES = 200  # of prompts, that are offered
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,31 @@ def as_object(text: str | None) -> dict[str, Any]:
     except ValueError:
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def candidates(overview: Sequence[Row]) -> list[Row]:
+    """
+    What can be loaded: the engines of the query `overview`, and configured endpoints of no kind that is known.
+
+    Such an endpoint has the same columns as far as they are used here; its id is its URL and its `kind` None.
+    """
+    known = {str(row["url"]) for row in overview}
+    nothing = {"kind": None, "state": EngineState.READY, "max_context_tokens": None, "requests_running": None}
+    others = [
+        {**nothing, "engine_id": target.url, "url": target.url, "label": target.name or urlsplit(target.url).netloc}
+        for target in settings.load().target
+        if target.url not in known
+    ]
+    return [*overview, *others]
+
+
+def prompt_files() -> list[str]:
+    """The JSONL files directly in the configured folders, at most `MOST_FILES`."""
+    found: list[str] = []
+    for folder in settings.load().prompt_folders:
+        with suppress(OSError):
+            found += [str(path) for path in islice(sorted(folder.expanduser().glob("*.jsonl")), MOST_FILES)]
+    return found[:MOST_FILES]
 
 
 @st.cache_resource(ttl=1, show_spinner=False)

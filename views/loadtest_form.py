@@ -7,29 +7,25 @@ Every control is in the link, so that a set-up can be handed on. A message stand
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from html import escape
-from itertools import islice
 from typing import Any
-from urllib.parse import urlsplit
 
 import streamlit as st
 
-import settings
 from loadtest.spec import Spec, SpecError
-from store.model import EngineState
+from views import loadtest_data
 from views.loadtest_data import Row
 
-CAN_ANSWER = (EngineState.READY, EngineState.BUSY, EngineState.METRICS_DISABLED, EngineState.SLEEPING)
 MODES = {"closed": "users (closed loop)", "constant": "constant rate", "poisson": "Poisson rate"}
 PROMPTS = {"synthetic": "synthetic words", "text": "shipped text", "file": "JSONL file"}
 LENGTHS = {"fixed": "all alike", "uniform": "uniform", "lognormal": "log-normal"}
 STAGES = {"usual": "as many as needed", "requests": "a number of requests", "seconds": "a time"}
 APIS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
+CACHES = ("avoided", "wanted")
 DEFAULT_LEVELS = "1, 2, 4, 8, 16, 32"
 DEFAULT_RATES = "0.5, 1, 2, 4"
-MOST_NAME, MOST_FILES = 120, 200
+MOST_NAME = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,29 +50,21 @@ class _Fields:
         st.html(f'<p class="er-wrong">{escape(message, quote=False)}</p>')
 
 
-def candidates(overview: Sequence[Row]) -> list[Row]:
-    """
-    What can be loaded: the engines of the query `overview`, and configured endpoints of no kind that is known.
-
-    Such an endpoint has the same columns as far as they are used here; its id is its URL and its `kind` None.
-    """
-    known = {str(row["url"]) for row in overview}
-    nothing = {"kind": None, "state": EngineState.READY, "max_context_tokens": None, "requests_running": None}
-    others = [
-        {**nothing, "engine_id": target.url, "url": target.url, "label": target.name or urlsplit(target.url).netloc}
-        for target in settings.load().target
-        if target.url not in known
-    ]
-    return [*overview, *others]
+def ignored_of_link() -> list[str]:
+    """The choices of a link that there are not; a control drops such a value silently. Ask before they are drawn."""
+    titles = {"mode": MODES, "prompts": PROMPTS, "lengths_in": LENGTHS, "each": STAGES, "api": APIS}
+    valid = {key: set(words.values()) for key, words in titles.items()} | {"cache": set(CACHES)}
+    given = {name: st.query_params[name] for name in valid if name in st.query_params}
+    return [f"{name}={value}" for name, value in given.items() if value not in valid[name]]
 
 
 def draw(engines: Sequence[Row], labels: Mapping[str, str], *, enabled: bool) -> Setup:
     """
-    The whole form. `engines` are `candidates`; `labels` are their names by engine_id.
+    The whole form. `engines` are `loadtest_data.candidates`; `labels` are their names by engine_id.
 
     Not `enabled`: all controls are shown and none can be changed.
     """
-    running = [str(row["engine_id"]) for row in engines if row["state"] in CAN_ANSWER]
+    running = [str(row["engine_id"]) for row in engines if row["state"] in loadtest_data.CAN_ANSWER]
     fields = _Fields()
     off = not enabled
     chosen = _what(running, labels, fields, off)
@@ -152,7 +140,8 @@ def _work(fields: _Fields, off: bool) -> None:
         if kind == "file":
             with st.container(width=330):
                 given["path"] = st.selectbox(
-                    "JSONL file", prompt_files(), index=None, key="prompt_file", bind="query-params", disabled=off,
+                    "JSONL file", loadtest_data.prompt_files(), index=None, key="prompt_file", bind="query-params",
+                    disabled=off,
                     placeholder="of a configured folder",
                     help="One object a line with prompt or messages, and optionally output_tokens. Folders are named "
                     "as prompt_folders in engine-room.toml.",
@@ -160,7 +149,7 @@ def _work(fields: _Fields, off: bool) -> None:
                 if not given["path"]:
                     fields.refuse(
                         "Choose a file."
-                        if prompt_files()
+                        if loadtest_data.prompt_files()
                         else "There is no *.jsonl file in the prompt_folders of engine-room.toml, or none is named."
                     )
         else:
@@ -178,21 +167,12 @@ def _work(fields: _Fields, off: bool) -> None:
         }  # fmt: skip
         given["cached"] = (
             st.selectbox(
-                "Prefix cache", ["avoided", "wanted"], key="cache", bind="query-params", disabled=off, width=120,
+                "Prefix cache", CACHES, key="cache", bind="query-params", disabled=off, width=120,
                 help="Avoided: no prompt can be served from a cache. Wanted: nine tenths of each prompt are the same.",
             )
             == "wanted"
         )  # fmt: skip
     fields.values["input"] = given
-
-
-def prompt_files() -> list[str]:
-    """The JSONL files directly in the configured folders, at most `MOST_FILES`."""
-    found: list[str] = []
-    for folder in settings.load().prompt_folders:
-        with suppress(OSError):
-            found += [str(path) for path in islice(sorted(folder.expanduser().glob("*.jsonl")), MOST_FILES)]
-    return found[:MOST_FILES]
 
 
 def _lengths(given: dict[str, Any], lengths: str, fields: _Fields, off: bool) -> None:

@@ -126,6 +126,21 @@ def test_a_level_beyond_the_limit_is_told_in_the_words_of_the_description(filled
     assert app.button(key="start").disabled
 
 
+def test_a_choice_of_a_link_that_there_is_not_is_named(filled):
+    filled()
+    app = opened(mode="sideways")
+    assert "mode=sideways was ignored:** there is no such choice" in app.warning[0].value
+    assert app.selectbox(key="mode").value == "closed"
+
+
+def test_a_rate_is_asked_for_in_an_open_loop(filled):
+    filled()
+    app = opened(mode="Poisson rate")
+    app.text_input(key="rates").set_value("0.5 2").run()
+    # Thirty seconds of each rate and at least eight: 15 and 60 requests, 2 engines, 3 repeats.
+    assert "12 stages, at most 450 requests" in words(app)
+
+
 def test_one_user_is_always_among_the_levels(filled):
     filled()
     app = opened()
