@@ -111,13 +111,8 @@ def draw_under_way() -> None:
         loadtest_results.draw_stages(growing)
 
 
-if not shown:
-    draw_set_up()
-loadtest_runs.draw_choice(rows, known)
-growing = any(run.active for run in shown)
-if active or growing:
-    st.fragment(draw_under_way, run_every=REFRESH_SECONDS)()
-if shown and not growing:
+def draw_results() -> None:
+    """All of the runs that are over: the statement first. Raises `StoreError`."""
     draw_heads(shown, series)
     sides = loadtest_statement.draw(shown)
     if len(shown) == 1:
@@ -130,6 +125,19 @@ if shown and not growing:
     loadtest_results.draw_startup(shown)
     loadtest_results.draw_stages(shown)
     loadtest_results.draw_downloads(shown)
+
+
+if not shown:
+    draw_set_up()
+loadtest_runs.draw_choice(rows, known)
+growing = any(run.active for run in shown)
+if active or growing:
+    st.fragment(draw_under_way, run_every=REFRESH_SECONDS)()
+if shown and not growing:
+    try:
+        draw_results()
+    except StoreError as error:
+        empty.store_problem(error)
 loadtest_runs.draw_delete(shown, operator=operator)
 if not shown:
     st.subheader("Past runs", anchor=False)

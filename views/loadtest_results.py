@@ -10,8 +10,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from store.protocol import StoreError
-from views import data, empty, formatting, frames, loadtest_charts, loadtest_curves, loadtest_data, loadtest_frames
+from views import data, formatting, frames, loadtest_charts, loadtest_curves, loadtest_data, loadtest_frames
 from views import loadtest_tables as tables
 from views import loadtest_words as words
 from views.loadtest_curves import Drawing
@@ -101,23 +100,19 @@ def draw_differences(runs: Sequence[Run], first: Side, second: Side) -> None:
 
 
 def draw_timeline(runs: Sequence[Run], series: Mapping[str, Series]) -> None:
-    """The requests of one chosen stage over time."""
+    """The requests of one chosen stage over time. Raises `StoreError`."""
     more = len(runs) > 1
     stages = {
         (f"{run.name}: " if more else "") + words.stage_title(stage): (run, stage)
         for run in runs
         for stage in run.stages
     }
-    if not stages or all(run.row["source"] != loadtest_data.OWN for run in runs):
+    if not stages or not any(_has(run, "Requests") for run in runs):
         return
     st.subheader("Requests of a stage", anchor=False)
     name = st.selectbox("Stage", list(stages), key="stage", bind="query-params", width=520)
     run, stage = stages[name or next(iter(stages))]
-    try:
-        found = loadtest_data.requests(run.run_id, int(stage["stage_id"]))
-    except StoreError as error:
-        empty.store_problem(error)
-        return
+    found = loadtest_data.requests(run.run_id, int(stage["stage_id"]))
     if not found.num_rows:
         st.info("No request of this stage is stored.")
         return
@@ -147,13 +142,9 @@ def _timeline_words(count: int, stage: Mapping[str, Any]) -> str:
 
 
 def draw_used(runs: Sequence[Run]) -> None:
-    """Memory, power and energy of each engine at each level."""
-    try:
-        devices = {str(row["device_id"]): f"GPU {row['index']} {row['name']}" for row in data.records("devices")}
-        parts = {run.run_id: data.records("memory_parts", at=run.row["ended"]) for run in runs}
-    except StoreError as error:
-        empty.store_problem(error)
-        return
+    """Memory, power and energy of each engine at each level. Raises `StoreError`."""
+    devices = {str(row["device_id"]): f"GPU {row['index']} {row['name']}" for row in data.records("devices")}
+    parts = {run.run_id: data.records("memory_parts", at=run.row["ended"]) for run in runs}
     for run in runs:
         more = f": {run.name}" if len(runs) > 1 else ""
         used = tables.used_frame(run, devices)
@@ -168,15 +159,11 @@ def draw_used(runs: Sequence[Run]) -> None:
 
 
 def draw_startup(runs: Sequence[Run]) -> None:
-    """How long the engines of the runs took to be ready and to serve their first token."""
+    """How long the engines of the runs took to be ready and to serve their first token. Raises `StoreError`."""
     epochs = frozenset(str(stage["epoch_id"]) for run in runs for stage in run.stages if stage["epoch_id"])
     if not epochs:
         return
-    try:
-        frame = tables.startup_frame(data.records("startups"), epochs)
-    except StoreError as error:
-        empty.store_problem(error)
-        return
+    frame = tables.startup_frame(data.records("startups"), epochs)
     st.subheader("Startup of the engines", anchor=False)
     if frame.empty:
         st.html('<p class="er-note">Not measured: the collector did not see these engines start.</p>')
@@ -212,22 +199,23 @@ _DOWNLOADS = (
     ("Stages", "loadtest_stages"),
     ("Requests", "loadtest_requests"),
     ("Judgements", "loadtest_judgements"),
+    ("Memory and energy", "loadtest_resources"),
 )
 
 
 def draw_downloads(runs: Sequence[Run]) -> None:
-    """Stages and requests of each run as CSV, in full precision."""
+    """What is stored of each run as CSV, in full precision."""
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         st.markdown(":small[As CSV:]", width="content")
         for run in runs:
             more = f" of {run.name}" if len(runs) > 1 else ""
             for what, query in _DOWNLOADS:
-                if what == "Requests" and run.row["source"] != loadtest_data.OWN:
+                if not _has(run, what):
                     continue
                 st.download_button(
                     what + more,
                     data=functools.partial(csv, query, run.run_id),
-                    file_name=f"engine-room_loadtest-{what.lower()}_{run.run_id}.csv",
+                    file_name=f"engine-room_{query.replace('_', '-')}_{run.run_id}.csv",
                     mime="text/csv",
                     key=f"csv-{what}-{run.key}",
                     on_click="ignore",
@@ -236,7 +224,16 @@ def draw_downloads(runs: Sequence[Run]) -> None:
                 )
 
 
+def _has(run: Run, what: str) -> bool:
+    """Whether there are rows of a kind. Not every imported file has single requests; its first stage tells."""
+    if what != "Requests":
+        return bool({"Stages": run.stages, "Judgements": run.judgements, "Memory and energy": run.resources}[what])
+    return run.row["source"] == loadtest_data.OWN or (
+        bool(run.stages) and loadtest_data.requests(run.run_id, int(run.stages[0]["stage_id"])).num_rows > 0
+    )
+
+
 def csv(query: str, run_id: str) -> bytes:
-    """The stages or requests of a run as CSV: every column, ISO 8601 UTC times, full precision."""
+    """The rows of a run as CSV: every column, ISO 8601 UTC times, full precision."""
     table = data.query(query, run_id=run_id)
     return frames.csv_bytes(table, table.column_names, {})

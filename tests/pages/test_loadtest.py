@@ -508,7 +508,12 @@ def test_stages_and_requests_leave_as_csv(filled):
     rows = demo_loadtest.finished(NOW - timedelta(hours=5))
     filled(*rows)
     app = opened(run=RUN)
-    assert [button.label for button in app.get("download_button")] == ["Stages", "Requests", "Judgements"]
+    assert [button.label for button in app.get("download_button")] == [
+        "Stages",
+        "Requests",
+        "Judgements",
+        "Memory and energy",
+    ]
     lines = loadtest_results.csv("loadtest_stages", RUN).decode().splitlines()
     header, first = lines[0].split(","), lines[1].split(",")
     found = dict(zip(header, first, strict=False))
