@@ -23,6 +23,7 @@ Level = Literal["raw", "minute", "hour"]
 WIDTHS: dict[Level, timedelta] = {"minute": MINUTE, "hour": HOUR}
 SQL_FOLDER = Path(__file__).parent / "sql" / "series"
 ENOUGH = 0.4  # a coarser level will do where it gives at least this share of the points
+SHORT = timedelta(hours=2)  # up to here from samples, as long as they are kept
 UNCHANGED_SECONDS = 60.0  # a histogram that did not change is written again after this long
 _NOTHING = datetime(1970, 1, 1, tzinfo=UTC)
 _SOURCE = re.compile(r"\(@(\w+)\)")
@@ -77,7 +78,7 @@ def samples_from(cursor: duckdb.DuckDBPyConnection, source: Source) -> datetime 
 
 def fine(start: datetime, end: datetime, points: int) -> bool:
     """Whether a range is so short that it is drawn from samples where there are any."""
-    return (end - start) / MINUTE < ENOUGH * points
+    return end - start <= SHORT or (end - start) / MINUTE < ENOUGH * points
 
 
 def plan(
