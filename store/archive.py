@@ -144,13 +144,18 @@ def _uncover(cursor: duckdb.DuckDBPyConnection, store_path: Path, start: datetim
 
 
 def covers(cursor: duckdb.DuckDBPyConnection, table: str, start: datetime, end: datetime) -> bool:
-    """Whether a table has archived rows of every UTC day of a range."""
+    """
+    Whether a table has archived rows of every UTC day of a range.
+
+    The day on which the archive was switched on may lack its first hours: a range that begins in them is not covered.
+    """
     first, last = start.astimezone(UTC).date(), (end.astimezone(UTC) - timedelta(microseconds=1)).date()
-    found = cursor.execute(
-        "SELECT count(DISTINCT day) FROM archive_file WHERE table_name = $table AND day BETWEEN $first AND $last",
-        {"table": table, "first": first, "last": last},
+    ((days, whole),) = cursor.execute(
+        "SELECT count(DISTINCT day) FILTER (day BETWEEN $first AND $last), coalesce(min(oldest_ts) <= $start, false) "
+        "FROM archive_file WHERE table_name = $table",
+        {"table": table, "first": first, "last": last, "start": start},
     ).fetchall()
-    return int(found[0][0]) == (last - first).days + 1
+    return bool(whole) and int(days) == (last - first).days + 1
 
 
 def files(

@@ -132,6 +132,18 @@ def test_a_chart_of_an_archived_hour_shows_its_samples_again(aged: Writer, setti
     assert _charts(aged, settings) == before
 
 
+def test_where_the_archive_began_in_the_middle_of_a_day_minutes_stand_in(aged: Writer, settings: Settings) -> None:
+    maintenance = Maintenance(aged, settings.store)
+    maintenance.once(T0 + timedelta(days=1))
+    cursor = aged.cursor()
+    cursor.execute("DELETE FROM engine_sample WHERE ts < $until", {"until": at(900)}).fetchall()
+    cursor.close()
+    maintenance.once(T0 + timedelta(days=9))
+    told, rows = _charts(aged, settings)["engine_series"]
+    assert (told[b"level"], b"notes" in told) == (b"minute", False)
+    assert [row["ts"] for row in rows] == [at(60.0 * minute) for minute in range(10, 21)]
+
+
 def test_where_an_archived_file_is_damaged_minutes_stand_in_and_it_is_named(aged: Writer, settings: Settings) -> None:
     Maintenance(aged, settings.store).once(T0 + timedelta(days=9))
     (aged.path.parent / "archive" / "engine_sample" / "2026-11-30.parquet").write_bytes(b"PAR1")
