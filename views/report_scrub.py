@@ -1,23 +1,35 @@
 """
 Host names, network addresses and folders replaced by placeholders that stay the same throughout one report.
 
-`gpu-box-7` becomes `host-1`, `/home/kim/models/Qwen3-8B.gguf` becomes `folder-1/Qwen3-8B.gguf`: what was measured stays
-readable, where it lies does not. Names are replaced where they stand as a word of their own. Loopback addresses stay.
+`gpu-box-7` becomes `host-1`, `/home/kim/models/Qwen3-8B.gguf` becomes `folder-1/Qwen3-8B.gguf`, and `/home/kim` by
+itself `home-1`: what was measured stays readable, where it lies does not. The last part of a path stays, as the name of
+a file or model. Loopback addresses, paths of an engine's API, and relative paths stay. What a person typed is searched
+for known names only.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import itertools
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from typing import Any
-from urllib.parse import urlsplit
 
+_PART = r"(?:[\w.@+=%-]|\\u[0-9a-fA-F]{4})+"  # of a path in running text, whose end a space tells
 # At least two parts: a lone "/" between words is no folder.
-_FOLDER = re.compile(r"(?<![\w/:.~])(?:~|/[\w.@+ -]*[\w.@+-])(?:/[\w.@+-]+)*/(?=[\w.@+-])")
-_ADDRESS = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.])")
-_URL = re.compile(r"https?://[^\s\"'<>,]+")
+_FOLDER = re.compile(rf"(?<![\w/.~<])(?:~[\w.-]*|/{_PART})(?:/{_PART})*/(?=[\w.@+-])")
+_WINDOWS_FOLDER = re.compile(r"(?<!\w)[A-Za-z]:(?:\\[^\\/:*?\"<>|\r\n]+)*\\(?=[^\\\s])")
+_HOME = re.compile(r"(?<![\w/.~<])(?:~[\w.-]+|/(?:home|Users)/[\w.@+-]*\w)(?=$|[^\w.@+-]|[.](?!\w))")
+_PATH = re.compile(r"(?:--?[\w-]+=)?((?:~[\w.-]*)?/[^\r\n\t:,;\"]*)")
+_NOT_FOLDERS = frozenset({"v1", "v2", "api", "proc", "sys", "dev"})  # of an engine's API, and of every Linux
+_HOMES = frozenset({"/home/", "/Users/"})
+_IPV4 = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w]|\.\d)")
+_IPV6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?![\w:])")
+_URL = re.compile(r"\b[a-z][a-z0-9+]*://(?:[^\s/@\"']*@)?(\[[0-9A-Fa-f:.]+\]|\w[\w.-]*)", re.IGNORECASE)
+_HOST_OPTIONS = frozenset({"--host", "--rpc", "--master-addr", "--dist-init-addr"})
+_MARKUP = re.compile(r"<style.*?</style>|</?[a-zA-Z][\w-]*|\sclass=\"[^\"]*\"", re.DOTALL)
 Scrub = Callable[[str], str]
 
 
@@ -26,37 +38,131 @@ def nothing(text: str) -> str:
     return text
 
 
-def scrubber(hosts: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> Scrub:
+class Scrubber:
+    """
+    Replaces what it knows. `learn` makes it know more; what it knew keeps its placeholder.
+
+    Text that was replaced once stays as it is when it comes again.
+    """
+
+    def __init__(self) -> None:
+        self._placeholders: dict[str, str] = {}  # by what is hidden
+        self._given: set[str] = set()  # names of hosts: none of them is a placeholder
+        self._patterns: dict[str, str] = {}  # by spelling of what is hidden
+        self._becomes: dict[str, str] = {}  # by spelling, too
+        self._pattern: re.Pattern[str] | None = None
+
+    def __call__(self, text: str) -> str:
+        """The text with placeholders. In a whole HTML page, styles, tags and classes stay."""
+        if not self._patterns:
+            return text
+        if text.startswith("<!doctype"):
+            kept = _MARKUP.findall(text)
+            parts = [self._replaced(part) for part in _MARKUP.split(text)]
+            return "".join(one for pair in zip(parts, [*kept, ""], strict=True) for one in pair)
+        return self._replaced(text)
+
+    def learn(self, value: object) -> None:
+        """Know the addresses and folders in a text, in the texts of a row, and in JSON that is one of them."""
+        texts = list(_texts(value))
+        for before, text in zip(["", *texts], texts, strict=False):
+            option, _, given = text.partition("=") if text.startswith("--") else (before, "", text)
+            if option in _HOST_OPTIONS:
+                self.learn_hosts(re.sub(r":\d+$", "", each.strip()) for each in given.split(","))
+            self.learn_hosts(_hosts_in(text))
+            for folder in _folders_in(text):
+                self._know_folder(folder)
+
+    def learn_hosts(self, names: Iterable[str]) -> None:
+        """Know these names of hosts, or addresses; loopback stays."""
+        given = [name.strip(".[] ") for name in names]
+        self._given.update(given)
+        for name in given:
+            if not name or name in self._placeholders or _loopback(name):
+                continue
+            placeholder = self._next("host", name)
+            for spelling in dict.fromkeys((name, name.lower())):
+                self._know(spelling, placeholder, _around(name))
+            first = name.partition(".")[0]
+            if _distinctive(first) and first not in self._placeholders and not _is_address(name):
+                self._placeholders[first] = placeholder
+                self._know(first, placeholder, _around(first))
+
+    def _know_folder(self, folder: str) -> None:
+        """`folder` ends with its slash. It is known without it, too."""
+        bare = folder[:-1]
+        if bare in self._placeholders or not bare:
+            return
+        home = _HOME.match(bare)
+        if home and home[0] != bare:
+            self._know_folder(f"{home[0]}/")
+        placeholder = self._next("home" if home and home[0] == bare else "folder", bare)
+        self._know(folder, placeholder + "/", (r"(?<![\w.@+~-]", ")"))
+        if bare.count(folder[-1]) > 1 or bare.startswith("~"):
+            self._know(bare, placeholder, (r"(?<![\w.@+~-]", r")(?![\w@+-]|[./\\]\w)"))
+
+    def _next(self, kind: str, original: str) -> str:
+        taken = {*self._placeholders, *self._placeholders.values(), *self._given}
+        placeholder = next(name for number in itertools.count(1) if (name := f"{kind}-{number}") not in taken)
+        self._placeholders[original] = placeholder
+        return placeholder
+
+    def _know(self, original: str, becomes: str, around: tuple[str, str]) -> None:
+        for spelling in (original, escape(original, quote=True), json.dumps(original)[1:-1]):
+            if spelling not in self._patterns:
+                # Looks back after the spelling and not before it: a search then skips to the letters that begin one.
+                exact = re.escape(spelling)
+                self._patterns[spelling] = f"{exact}{around[0]}{exact}{around[1]}"
+                self._becomes[spelling] = becomes
+        self._pattern = None
+
+    def _replaced(self, text: str) -> str:
+        if self._pattern is None:
+            longest_first = sorted(self._patterns, key=len, reverse=True)
+            self._pattern = re.compile("|".join(self._patterns[spelling] for spelling in longest_first))
+        return self._pattern.sub(lambda match: self._becomes[match[0]], text)
+
+
+def scrubber(hosts: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> Scrubber:
     """
     What replaces everything of this kind that `hosts` and the texts of `rows` name.
 
     Placeholders are numbered in the order of first appearance.
     """
-    names, folders = dict.fromkeys(host for host in hosts if host and not _loopback(host)), dict[str, None]()
+    made = Scrubber()
+    made.learn_hosts(hosts)
     for row in rows:
-        for text in _texts(row):
-            names |= dict.fromkeys(_hosts_in(text))
-            folders |= dict.fromkeys(_FOLDER.findall(text))
-    wanted = {name: f"host-{number}" for number, name in enumerate(names, 1)}
-    wanted |= {folder: f"folder-{number}/" for number, folder in enumerate(folders, 1)}
-    if not wanted:
-        return nothing
-    spellings = {escape(original, quote=True): placeholder for original, placeholder in wanted.items()} | wanted
-    longest_first = sorted(spellings, key=len, reverse=True)
-    pattern = re.compile("|".join(_whole(original) for original in longest_first))
-    return lambda text: pattern.sub(lambda match: spellings[match[0]], text)
+        made.learn(row)
+    return made
 
 
-def _whole(original: str) -> str:
-    """A pattern of a name as a word of its own; a folder ends with its slash."""
-    return re.escape(original) if original.endswith("/") else rf"(?<![\w-]){re.escape(original)}(?![\w])"
+def _around(name: str) -> tuple[str, str]:
+    """What may not stand before and after a name of a host."""
+    if _is_address(name):
+        return (r"(?<![\w:.]", r")(?![\w:])") if ":" in name else (r"(?<![\w.]", r")(?!\w|\.\d)")
+    if _distinctive(name):
+        return r"(?<![^\W_]", r")(?![^\W_])"
+    return r"(?<![\w-]", r")(?![\w-])"  # a plain word: in a longer one it means something else
 
 
-def _texts(value: Any) -> Iterable[str]:
+def _distinctive(name: str) -> bool:
+    return any(letter.isalpha() for letter in name) and not name.isalpha()
+
+
+def _texts(value: object) -> Iterable[str]:
+    """Every text in a value, in order; of a JSON array or object its texts."""
     if isinstance(value, str):
-        yield value
+        if value[:1] in ("{", "["):
+            try:
+                yield from _texts(json.loads(value))
+            except ValueError:
+                yield value
+        else:
+            yield value
     elif isinstance(value, Mapping):
-        for each in value.values():
+        for key, each in value.items():
+            # as the command line would say it: this one is a name whatever it looks like
+            yield "--host" if key == "host" else str(key)
             yield from _texts(each)
     elif isinstance(value, list | tuple):
         for each in value:
@@ -64,16 +170,33 @@ def _texts(value: Any) -> Iterable[str]:
 
 
 def _hosts_in(text: str) -> Iterable[str]:
-    for url in _URL.findall(text):
-        try:
-            host = urlsplit(url).hostname
-        except ValueError:
-            continue
-        if host and not _loopback(host):
-            yield host
-    for address in _ADDRESS.findall(text):
-        if not _loopback(address):
-            yield address
+    if "://" in text:
+        yield from _URL.findall(text)
+    if text.count(".") >= 3:
+        yield from (found for found in _IPV4.findall(text) if _is_address(found))
+    if text.count(":") >= 2:
+        yield from (found for found in _IPV6.findall(text) if _is_address(found))
+
+
+def _folders_in(text: str) -> Iterable[str]:
+    if "/" in text:
+        whole = _PATH.fullmatch(text.strip())
+        folders = [whole[1].rpartition("/")[0] + "/"] if whole and " /" not in text.strip() else []
+        for folder in folders + _FOLDER.findall(text):
+            first = folder.strip("/").partition("/")[0]
+            if first and first not in _NOT_FOLDERS and folder not in _HOMES:
+                yield folder
+        yield from (f"{home}/" for home in _HOME.findall(text))
+    if ":\\" in text:
+        yield from _WINDOWS_FOLDER.findall(text)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _loopback(name: str) -> bool:
