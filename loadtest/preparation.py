@@ -59,7 +59,7 @@ async def prepare(
     if spec.output.ignore_eos and "ignore_eos" not in caller.dialect.features:
         note(f"{caller.endpoint.name}: {identified.engine} has no ignore_eos: answers may end before the asked length")
     _check_context(caller.endpoint.name, identified, spec, prompts)
-    await _learn_tokens(caller, spec, prompts, note)
+    await _learn_tokens(caller, identified, spec, prompts, note)
     return identified
 
 
@@ -72,10 +72,12 @@ def _check_context(name: str, identified: Identified, spec: Spec, prompts: Promp
         )
 
 
-async def _learn_tokens(caller: Caller, spec: Spec, prompts: Prompts, note: Callable[[str], None]) -> None:
-    long = _LONG_WORDS
-    if not prompts.from_file:
-        long = min(long, max(_SHORT_WORDS + 8, lengths.greatest(spec.input)))
+async def _learn_tokens(
+    caller: Caller, identified: Identified, spec: Spec, prompts: Prompts, note: Callable[[str], None]
+) -> None:
+    # The longer, the better the slope is known; a third of the context holds a word of three tokens.
+    room = (identified.max_context_tokens or 3 * lengths.greatest(spec.input)) // 3
+    long = min(_LONG_WORDS, max(2 * _SHORT_WORDS, room))
     seen = []
     for words in (_SHORT_WORDS, long):
         prompt = prompts.trial(f"{caller.endpoint.name}/{words}", words)
