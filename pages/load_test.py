@@ -121,7 +121,7 @@ def draw_results() -> None:
     if sides is not None:
         loadtest_results.draw_differences(shown, *sides)
     loadtest_results.draw_timeline(shown, series)
-    loadtest_results.draw_used(shown)
+    loadtest_results.draw_used(shown, series)
     loadtest_results.draw_startup(shown)
     loadtest_results.draw_stages(shown)
     loadtest_results.draw_downloads(shown)

@@ -22,6 +22,7 @@ MEASURES: tuple[tuple[Measure, str | None, float], ...] = (
     (GOODPUT, None, 1.0),
     (loadtest_charts.ENERGY, None, 1.0),
 )
+GROWING = 3  # of the measures are drawn while a run goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,8 @@ def drawings(runs: Sequence[Run], series: Mapping[str, Series]) -> list[Drawing]
     """
     The charts of runs of one load model, throughput and its Pareto curve first; none where no level was told.
 
-    A measure that no stage has is left out.
+    A measure that no stage has is left out, and so are goodput and energy while a run goes on, so that a refresh
+    stays small.
     """
     points = loadtest_frames.points(runs, series)
     if points.empty:
@@ -62,20 +64,20 @@ def drawings(runs: Sequence[Run], series: Mapping[str, Series]) -> list[Drawing]
             f"{measure.key}-{len(runs)}",
             loadtest_charts.level_spec(measure, layout),
             loadtest_frames.datasets(
-                curve=curve,
-                points=points,
+                curve=loadtest_frames.columns_of(curve, measure.key),
+                points=loadtest_frames.columns_of(points, measure.key),
                 slo=loadtest_frames.slo_frame(slo.get(limit) if limit else None, measure.unit, factor),
             ),
             f"{measure.title} in {measure.unit} against {load}. {_in_words(curve, measure)}",
         )
-        for measure, limit, factor in MEASURES
+        for measure, limit, factor in (MEASURES[:GROWING] if any(run.active for run in runs) else MEASURES)
         if curve[measure.key].notna().any()
     ]
     if curve[loadtest_charts.USER].notna().any():
         pareto = Drawing(
             f"pareto-{len(runs)}",
             loadtest_charts.pareto_spec(layout),
-            loadtest_frames.datasets(curve=curve),
+            loadtest_frames.datasets(curve=loadtest_frames.columns_of(curve, "tps", loadtest_charts.USER)),
             "Throughput of all users against that of one user, one point a level.",
         )
         made.insert(1, pareto)

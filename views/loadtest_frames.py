@@ -67,7 +67,8 @@ def curve(stages: pd.DataFrame) -> pd.DataFrame:
         row["at"] = f"{row['x']:g}"
         for key in (*MEANS, "joule"):
             found = intervals.mean_interval(intervals.repeats(_known(group[key])))
-            row |= {key: found.estimate, f"{key}_lo": found.low, f"{key}_hi": found.high}
+            low = None if found.low is None else max(0.0, found.low)  # none of these figures is ever less
+            row |= {key: found.estimate, f"{key}_lo": low, f"{key}_hi": found.high}
         for key in LATENCIES:
             middle, worst = _known(group[key]), _known(group[f"{key}_p95"])
             row[key] = statistics.median(middle) if middle else None
@@ -76,6 +77,18 @@ def curve(stages: pd.DataFrame) -> pd.DataFrame:
     columns = ["r", "s", "x", "run", "label", "ok", "n", "at"]
     columns += [key + end for key in (*MEANS, "joule", *LATENCIES) for end in ("", "_lo", "_hi")]
     return pd.DataFrame(rows, columns=columns)
+
+
+def columns_of(frame: pd.DataFrame, *keys: str) -> pd.DataFrame:
+    """
+    What the chart of these measures reads of `points` or `curve`, small on the wire.
+
+    Texts are dictionaries and figures have 7 digits, which are more than a chart shows.
+    """
+    ends = [key + end for key in keys for end in ("", "_lo", "_hi") if key + end in frame]
+    told = frame[[name for name in ("x", "s", "r", "run", "label", "ok", "n", "at", "repeat") if name in frame] + ends]
+    texts = dict.fromkeys((name for name in ("s", "r", "run", "label", "at") if name in told), "category")
+    return told.astype({**texts, **dict.fromkeys(ends, "float32")})
 
 
 def slo_frame(limit: float | None, unit: str, factor: float) -> pd.DataFrame:
@@ -154,5 +167,8 @@ def window_frame(stage: Row) -> pd.DataFrame:
 
 
 def datasets(**frames: pd.DataFrame) -> dict[str, pa.Table]:
-    """Frames as Arrow tables for `st.vega_lite_chart`."""
-    return {name: pa.Table.from_pandas(frame, preserve_index=False) for name, frame in frames.items()}
+    """Frames as Arrow tables for `st.vega_lite_chart`, without what pandas notes about itself."""
+    return {
+        name: pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+        for name, frame in frames.items()
+    }

@@ -141,7 +141,7 @@ def _timeline_words(count: int, stage: Mapping[str, Any]) -> str:
     return text + (f" The first {most} of {formatting.count(count)} requests are drawn." if count > most else "")
 
 
-def draw_used(runs: Sequence[Run]) -> None:
+def draw_used(runs: Sequence[Run], series: Mapping[str, Series]) -> None:
     """Memory, power and energy of each engine at each level. Raises `StoreError`."""
     devices = {str(row["device_id"]): f"GPU {row['index']} {row['name']}" for row in data.records("devices")}
     parts = {run.run_id: data.records("memory_parts", at=run.row["ended"]) for run in runs}
@@ -150,7 +150,7 @@ def draw_used(runs: Sequence[Run]) -> None:
         used = tables.used_frame(run, devices)
         if not used.empty:
             st.subheader(f"Memory and energy{more}", anchor=False)
-            if held := words.made_of(run, parts[run.run_id]):
+            if held := words.made_of(run, parts[run.run_id], series):
                 st.html(held)
             st.dataframe(used, hide_index=True, key=f"used-{run.key}", placeholder=_missing(runs),
                          column_config=_figures(used))  # fmt: skip

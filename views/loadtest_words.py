@@ -145,17 +145,18 @@ def _model(model_id: str | None) -> str:
     return PurePath(model_id).name if model_id.startswith("/") else model_id
 
 
-def made_of(run: Run, parts: Sequence[Row]) -> str:
+def made_of(run: Run, parts: Sequence[Row], series: Mapping[str, Series]) -> str:
     """
     What the memory of its engines was made of, reserved cache and weights, from rows of the query `memory_parts`.
 
     Only for the lives of the engines that the run met; empty where nothing is known.
     """
     told = []
-    for stage in {loadtest_data.owner(stage): stage for stage in run.stages}.values():
+    for key, stage in {loadtest_data.owner(stage): stage for stage in run.stages}.items():
         mine = [row for row in parts if row["epoch_id"] is not None and row["epoch_id"] == stage["epoch_id"]]
         if drawn := memory_bar.bars(mine, str(stage["engine"])):
-            told.append(f'<p class="er-plan"><b>{escape(str(stage["label"]))}</b></p>{drawn}')
+            name = f"<p class='er-plan'><b>{escape(str(stage['label']))}</b></p>"
+            told.append(f'<div class="{series[key].css_class}">{name}{drawn}</div>')
     return f'<div class="er-made">{"".join(told)}</div>' if told else ""
 
 
