@@ -133,8 +133,9 @@ def summary(engine: Engine, rows: Sequence[LoadtestRequest], users: int, repeat:
     seconds = window[1] - window[0]
     tokens = sum(_inside(row, *window) for row in done)
     spreads: dict[str, Any] = {}
-    for name in ("ttft", "tpot", "e2e"):
-        values = np.array([getattr(row, f"{name}_seconds") for row in done])
+    for name in ("ttft", "tpot", "icl", "e2e"):
+        column = "tpot_seconds" if name == "icl" else f"{name}_seconds"  # one token a chunk: gaps are times a token
+        values = np.array([getattr(row, column) for row in done])
         spreads[f"{name}_mean_seconds"] = float(values.mean())
         spreads |= {f"{name}_p{q}_seconds": float(np.percentile(values, q)) for q in (50, 90, 95, 99)}
     good = [row for row in done if (row.ttft_seconds or 9) <= 1 and (row.tpot_seconds or 9) <= 0.05]
