@@ -52,6 +52,13 @@ class Scrubber:
         self._becomes: dict[str, str] = {}  # by spelling, too
         self._pattern: re.Pattern[str] | None = None
 
+    def copy(self) -> Scrubber:
+        """One that knows the same; what it learns is its own, so that one report may be written by two threads."""
+        other = Scrubber()
+        other._placeholders, other._given = dict(self._placeholders), set(self._given)
+        other._patterns, other._becomes = dict(self._patterns), dict(self._becomes)
+        return other
+
     def __call__(self, text: str) -> str:
         """The text with placeholders. In a whole HTML page, styles, tags and classes stay."""
         if not self._patterns:
@@ -117,10 +124,11 @@ class Scrubber:
         self._pattern = None
 
     def _replaced(self, text: str) -> str:
-        if self._pattern is None:
+        pattern = self._pattern
+        if pattern is None:
             longest_first = sorted(self._patterns, key=len, reverse=True)
-            self._pattern = re.compile("|".join(self._patterns[spelling] for spelling in longest_first))
-        return self._pattern.sub(lambda match: self._becomes[match[0]], text)
+            pattern = self._pattern = re.compile("|".join(self._patterns[spelling] for spelling in longest_first))
+        return pattern.sub(lambda match: self._becomes[match[0]], text)
 
 
 def scrubber(hosts: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> Scrubber:

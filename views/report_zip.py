@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +23,7 @@ from views.compare_windows import EngineWindow, RunWindow, letter
 from views.report_contents import Contents
 from views.report_dictionary import DICTIONARY, FIGURES, LINES
 from views.report_document import BadReportError
-from views.report_scrub import Scrub
+from views.report_scrub import Scrub, Scrubber
 from views.urlstate import iso
 
 MOST_CSV_BYTES = 256 * 2**20
@@ -39,6 +40,8 @@ _RULES = """\
 CSV files are UTF-8 with a header; units are in the names of columns, dictionary.csv says what each holds. Times are
 ISO 8601 in UTC. Numbers have full precision. An empty cell is "not known" or "not told", never 0. Text is as it was
 stored: open files of engines that you do not trust in a program that does not run formulas.
+Files of a window have the rows of its engine alone, where rows are of engines; those of devices and of the host are of
+all that runs there. Engine Room gives the same rows at the addresses below as long as it keeps them.
 """
 _HIDDEN = """\
 Host names, network addresses and folders are replaced by placeholders, such as host-1 and folder-1, the same in all
@@ -53,6 +56,7 @@ def zip_bytes(contents: Contents, html: str, scrub: Scrub, most_bytes: int = MOS
     Raises `StoreError`, and `BadReportError` when the CSV files have more than `most_bytes` together.
     """
     out = io.BytesIO()
+    scrub = scrub.copy() if isinstance(scrub, Scrubber) else scrub
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         files = _Files(archive, scrub, most_bytes, _ANY_LESS if not contents.document.raw else _NO_SAMPLES)
         if contents.sides:
@@ -159,25 +163,24 @@ def _run_ids(contents: Contents) -> list[str]:
 
 def _readme(contents: Contents, files: _Files, runs: list[str]) -> str:
     """What is in the archive, in words."""
-    scrub = files.scrub
-    meanings = report_dictionary.meanings()
+    scrub, meanings = files.scrub, report_dictionary.meanings()
     lines = [scrub(contents.document.title), "", f"Made by Engine Room, {_moment(contents.made)}.", ""]
-    lines += ["report.html", "    the report; it needs nothing but a browser", "dictionary.csv"]
-    lines += [f"    {meanings[DICTIONARY]}"]
-    for name, table in files.tables.items():
-        lines += [name, f"    {meanings[table]}"]
-        if name in files.queries:
-            lines.append(f"    rows of {scrub(files.queries[name])}")
-    lines.append("")
     for place, side in enumerate(contents.sides):
         lines.append(f"Window {letter(place)}: {scrub(side.title)}, {scrub(side.when)}.{_of_run(side.chosen, runs)}")
+        lines += [f"    {scrub(text)}" for text in (*side.notes, side.warning) if text]
     names = {run.run_id: f" “{run.name}”" for run in contents.runs}
     lines += [f"Load test {n}: {scrub(run_id + names.get(run_id, ''))}." for n, run_id in enumerate(runs, 1)]
     problems = [*(_ESCAPED.sub(r"\1", text) for text in contents.problems), *files.problems]
     if problems:
         lines += ["", "Not in this archive:", *(f"- {scrub(text)}" for text in problems)]
     lines += ["", _RULES + (_HIDDEN if scrub is not report_scrub.nothing else "")]
-    return "\n".join(lines)
+    lines += ["report.html", "    the report; it needs nothing but a browser", "dictionary.csv"]
+    lines += [f"    {meanings[DICTIONARY]}"]
+    for name, table in files.tables.items():
+        lines += [name, *textwrap.wrap(meanings[table], 116, initial_indent="    ", subsequent_indent="    ")]
+        if name in files.queries:
+            lines.append(f"    rows of {scrub(files.queries[name])}")
+    return "\n".join(lines) + "\n"
 
 
 def _of_run(chosen: EngineWindow | RunWindow, runs: list[str]) -> str:

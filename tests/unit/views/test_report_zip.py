@@ -110,7 +110,9 @@ def test_every_file_is_the_export_that_the_readme_names(store):
     of_runs = {f"run-1_{table}.csv" for table in RUN_TABLES}
     made = {"report.html", "README.txt", "dictionary.csv", "figures.csv", "lines.csv"}
     assert set(found) == of_windows | of_runs | made
-    named = dict(re.findall(r"^(\S+\.csv)\n.*\n    rows of (/export/\S+)$", found["README.txt"].decode(), re.MULTILINE))
+    named = dict(
+        re.findall(r"^(\S+\.csv)\n(?:    .*\n)+?    rows of (/export/\S+)$", found["README.txt"].decode(), re.MULTILINE)
+    )
     assert set(named) == of_windows | of_runs
     with TestClient(Starlette(routes=api.routes())) as http:
         for name, path in named.items():
