@@ -22,6 +22,7 @@ page = st.navigation(
         st.Page("compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
         st.Page("load_test.py", title="Load test", icon=":material/speed:", url_path="loadtest"),
         st.Page("memory.py", title="Memory", icon=":material/memory:", url_path="memory"),
+        st.Page("reports.py", title="Reports", icon=":material/summarize:", url_path="reports"),
         st.Page("sources.py", title="Sources", icon=":material/sensors:", url_path="sources"),
     ],
     position="top",

@@ -7,71 +7,33 @@ Expected figures are those of `tests.support.demo`: a llama.cpp of 88 tok/s that
 from __future__ import annotations
 
 import csv
-import os
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlencode
-from urllib.request import urlopen
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
-from tests.support.wait import free_port, until
+from tests.support.browser import NEEDS_CHROMIUM, chromium, demo_dashboard
+from tests.support.wait import until
 
-ROOT = Path(__file__).parents[2]
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: the browser tests need one"),
-]
+pytestmark = NEEDS_CHROMIUM
 LLAMA = "Qwen3-8B Q4_K_M on llama.cpp"
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory) -> Iterator[str]:
     """The dashboard's address, on a demo of half an hour that goes on."""
-    data = tmp_path_factory.mktemp("browser") / "data"
-    port = free_port()
-    environment = os.environ | {
-        "ENGINE_ROOM_DATA": str(data),
-        "ENGINE_ROOM_COLLECTOR__START_WITH_SERVER": "false",
-    }
-    demo = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.demo_server", "--data", data, "--scenario", "two", "--minutes", "30"],
-        cwd=ROOT,
-        env=environment,
-    )
-    server = subprocess.Popen(
-        [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)], cwd=ROOT, env=environment
-    )
-    try:
-        until(lambda: _healthy(f"http://127.0.0.1:{port}/healthz"), 120, "the dashboard and its demo to come up")
-        yield f"http://127.0.0.1:{port}/history"
-    finally:
-        for process in (server, demo):
-            process.terminate()
-        for process in (server, demo):
-            process.wait(20)
-
-
-def _healthy(address: str) -> bool:
-    with suppress(OSError), urlopen(address, timeout=5) as answer:
-        return answer.status == 200
-    return False
+    with demo_dashboard(tmp_path_factory.mktemp("browser") / "data", arguments=("--minutes", "30")) as address:
+        yield f"{address}/history"
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture

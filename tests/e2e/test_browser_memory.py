@@ -7,62 +7,31 @@ Qwen3-8B's cache takes 147,456 bytes a token (36 layers x 8 KV heads x 256 x 2 b
 from __future__ import annotations
 
 import csv
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
-from urllib.request import urlopen
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
-from tests.support.wait import free_port, until
+from tests.support.browser import NEEDS_CHROMIUM, chromium, dashboard
+from tests.support.wait import until
 
-ROOT = Path(__file__).parents[2]
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: the browser tests need one"),
-]
+pytestmark = NEEDS_CHROMIUM
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory) -> Iterator[str]:
     """The dashboard without any collector: the calculator needs none."""
-    port = free_port()
-    environment = os.environ | {
-        "ENGINE_ROOM_DATA": str(tmp_path_factory.mktemp("memory") / "data"),
-        "ENGINE_ROOM_COLLECTOR__START_WITH_SERVER": "false",
-    }
-    server = subprocess.Popen(
-        [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)], cwd=ROOT, env=environment
-    )
-
-    def answers() -> bool:
-        try:
-            with urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=5) as answer:
-                return answer.status == 200
-        except OSError:
-            return False
-
-    try:
-        until(answers, 60, "the dashboard to come up")
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        server.wait(20)
+    with dashboard(tmp_path_factory.mktemp("memory") / "data") as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
 def page(url) -> Iterator[Page]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+    with chromium() as browser:
         context = browser.new_context(viewport={"width": 1440, "height": 1000}, accept_downloads=True)
         yield context.new_page()
-        browser.close()
 
 
 def query(page: Page) -> dict[str, list[str]]:
