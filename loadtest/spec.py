@@ -174,8 +174,8 @@ class Spec(_Part):
                 raise ValueError(f"concurrency must be a whole number from 1 to {MOST_CONCURRENCY}, not {wrong[0]:g}")
             if self.requests is not None and self.requests < self.swept_levels[-1]:
                 raise ValueError(
-                    f"{self.requests} requests keep no {self.swept_levels[-1]:g} users busy; a stage needs at least one "
-                    "a user, better five"
+                    f"{self.requests} requests keep no {self.swept_levels[-1]:g} users busy; "
+                    "a stage needs at least one a user, better five"
                 )
         names = [endpoint.name for endpoint in self.endpoints]
         if len(set(names)) < len(names):

@@ -91,7 +91,3 @@ async def _run(spec: Spec, records: BinaryIO) -> None:
         await sweep.run()
     finally:
         writer.close()
-
-
-if __name__ == "__main__":
-    sys.exit(main())
