@@ -53,8 +53,8 @@ def test_an_open_loop_recovers_latency_from_the_schedule_within_2_percent(tmp_pa
             spec(server.url, mode="constant", levels=[rate], requests=number, output={"tokens": TOKENS}), tmp_path
         )
         calls = server.measured()[-number:]
-    # What a user waits who came on time: from the due time to the last token. The stage began, on the server's clock, so
-    # long before a request arrived as the client says that it was sent; the least of these holds no delay of transport.
+    # What a user waits who came on time: from the due time to the last token. By the server's clock the stage began as
+    # long before a request arrived as the client says that it sent it; the least of these holds no delay of transport.
     begin = min(c.received_at - (r.sent_seconds or 0) for c, r in zip(calls, told.requests, strict=True))
     waited = mean([call.sent_at[TOKENS - 1] - (begin + n / rate) for n, call in enumerate(calls)])
     assert mean([request.from_schedule_seconds or 0 for request in told.requests]) == pytest.approx(waited, rel=WITHIN)
