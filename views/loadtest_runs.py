@@ -8,7 +8,7 @@ import streamlit as st
 
 import access
 from store.protocol import StoreError
-from views import data, loadtest_tables, loadtest_words
+from views import data, loadtest_tables
 from views.loadtest_data import MOST_RUNS, Row, Run
 
 OPERATORS = "Only from the host that the dashboard runs on."
@@ -193,8 +193,3 @@ def draw_gone(run_ids: Sequence[str]) -> None:
             f"**There is no load test `{run_id[:64]}` here.** It was deleted, or the link is of another host.",
             icon=":material/link_off:",
         )
-
-
-def state_word(row: Row) -> str:
-    """The state of a run in a word."""
-    return loadtest_words.state_look(str(row["state"])).word
