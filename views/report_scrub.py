@@ -4,7 +4,7 @@ Host names, network addresses and folders replaced by placeholders that stay the
 `gpu-box-7` becomes `host-1`, `/home/kim/models/Qwen3-8B.gguf` becomes `folder-1/Qwen3-8B.gguf`, and `/home/kim` by
 itself `home-1`: what was measured stays readable, where it lies does not. The last part of a path stays, as the name of
 a file or model. Loopback addresses, paths of an engine's API, and relative paths stay. What a person typed is searched
-for known names only.
+for known names only. A host that is called like a common word is hidden in URLs and where its name stands alone.
 """
 
 from __future__ import annotations
@@ -18,17 +18,29 @@ from html import escape
 from typing import Any
 
 _PART = r"(?:[\w.@+=%-]|\\u[0-9a-fA-F]{4})+"  # of a path in running text, whose end a space tells
+_USER = r"(?:[A-Za-z_][\w.-]*)"
 # At least two parts: a lone "/" between words is no folder.
-_FOLDER = re.compile(rf"(?<![\w/.~<])(?:~[\w.-]*|/{_PART})(?:/{_PART})*/(?=[\w.@+-])")
+_FOLDER = re.compile(rf"(?<![\w/.~<])(?:~{_USER}?|/{_PART})(?:/{_PART})*/(?=[\w.@+-])")
 _WINDOWS_FOLDER = re.compile(r"(?<!\w)[A-Za-z]:(?:\\[^\\/:*?\"<>|\r\n]+)*\\(?=[^\\\s])")
-_HOME = re.compile(r"(?<![\w/.~<])(?:~[\w.-]+|/(?:home|Users)/[\w.@+-]*\w)(?=$|[^\w.@+-]|[.](?!\w))")
-_PATH = re.compile(r"(?:--?[\w-]+=)?((?:~[\w.-]*)?/[^\r\n\t:,;\"]*)")
+_HOME = re.compile(rf"(?<![\w/.~<])(?:~{_USER}|/(?:home|Users)/[\w.@+-]*\w)(?=$|[^\w.@+-]|[.](?!\w))")
+_PATH = re.compile(rf"(?:--?[\w-]+=)?((?:~{_USER}?)?/[^\r\n\t:,;\"]*)")
 _NOT_FOLDERS = frozenset({"v1", "v2", "api", "proc", "sys", "dev"})  # of an engine's API, and of every Linux
 _HOMES = frozenset({"/home/", "/Users/"})
 _IPV4 = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w]|\.\d)")
 _IPV6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?![\w:])")
 _URL = re.compile(r"\b[a-z][a-z0-9+]*://(?:[^\s/@\"']*@)?(\[[0-9A-Fa-f:.]+\]|\w[\w.-]*)", re.IGNORECASE)
 _HOST_OPTIONS = frozenset({"--host", "--rpc", "--master-addr", "--dist-init-addr"})
+# Of drawings, pages and their English: as the name of a host such a word is hidden only where it can be nothing else.
+_COMMON_WORDS = (
+    "a area as at aria axis b band bar body box by chart class client color colour config container count d data "
+    "datasets datum default desktop device div domain e encoding engine event f false field figure fill filter font "
+    "format g gpu group header height home host in inference is label layer left legend line linear list llama load "
+    "main mark memory meta mode model name node none normal null of off on ollama open order page path point power "
+    "query range rect report right role root row rule run scale scope section server sglang size source span spec "
+    "stack style sub svg table test text tgi tick time title to token transform true type unit use user utc v value "
+    "values view vllm width window with worker x y z"
+)
+_COMMON = frozenset(_COMMON_WORDS.split())
 _MARKUP = re.compile(r"<style.*?</style>|</?[a-zA-Z][\w-]*|\sclass=\"[^\"]*\"", re.DOTALL)
 Scrub = Callable[[str], str]
 
@@ -48,6 +60,7 @@ class Scrubber:
     def __init__(self) -> None:
         self._placeholders: dict[str, str] = {}  # by what is hidden
         self._given: set[str] = set()  # names of hosts: none of them is a placeholder
+        self._wholes: dict[str, str] = {}  # names that are hidden where they are the whole text
         self._patterns: dict[str, str] = {}  # by spelling of what is hidden
         self._becomes: dict[str, str] = {}  # by spelling, too
         self._pattern: re.Pattern[str] | None = None
@@ -56,6 +69,7 @@ class Scrubber:
         """One that knows the same; what it learns is its own, so that one report may be written by two threads."""
         other = Scrubber()
         other._placeholders, other._given = dict(self._placeholders), set(self._given)
+        other._wholes = dict(self._wholes)
         other._patterns, other._becomes = dict(self._patterns), dict(self._becomes)
         return other
 
@@ -63,6 +77,8 @@ class Scrubber:
         """The text with placeholders. In a whole HTML page, styles, tags and classes stay."""
         if not self._patterns:
             return text
+        if text in self._wholes:
+            return self._wholes[text]
         if text.startswith("<!doctype"):
             kept = _MARKUP.findall(text)
             parts = [self._replaced(part) for part in _MARKUP.split(text)]
@@ -88,6 +104,11 @@ class Scrubber:
             if not name or name in self._placeholders or _loopback(name):
                 continue
             placeholder = self._next("host", name)
+            if name.lower() in _COMMON:
+                self._wholes |= {name: placeholder, name.lower(): placeholder}
+                for told in ("://{}", '"host": "{}"'):
+                    self._know(told.format(name), told.format(placeholder), (r"(?<=", r")(?![\w-])"))
+                continue
             for spelling in dict.fromkeys((name, name.lower())):
                 self._know(spelling, placeholder, _around(name))
             first = name.partition(".")[0]

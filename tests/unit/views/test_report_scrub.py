@@ -57,6 +57,7 @@ def test_names_are_found_where_rows_tell_them(row, text, becomes):
         "GET /v1/chat/completions answered 503; /proc/12/fdinfo, /sys/class/drm",
         "412 tok/s/user, and/or, a / b / c, 2026/12/01, 10:20:30",
         "Qwen/Qwen3-8B on vLLM 0.33.0, driver 580.95.05, models/a.gguf",
+        "~100 tok/s, ~5/6 of it, / 5 requests",
         "/metrics, /models",  # one part: nothing before it to hide
     ],
 )
@@ -89,16 +90,16 @@ def test_names_are_hidden_however_they_are_written():
 
 
 def test_placeholders_are_numbered_by_first_appearance_and_stay():
-    scrub = scrubber(["b", "a"], [{"url": "http://c:80"}, {"path": "/srv/two/x"}, {"path": "/srv/one/x"}])
-    assert scrub("a b c") == "host-2 host-1 host-3"
-    scrub.learn("http://d:80 /srv/three/x")
-    assert scrub("a b c d") == "host-2 host-1 host-3 host-4"
+    scrub = scrubber(["bree", "abel"], [{"url": "http://cleo:80"}, {"path": "/srv/two/x"}, {"path": "/srv/one/x"}])
+    assert scrub("abel bree cleo") == "host-2 host-1 host-3"
+    scrub.learn("http://dora:80 /srv/three/x")
+    assert scrub("abel bree cleo dora") == "host-2 host-1 host-3 host-4"
     assert scrub("/srv/one/x /srv/two/x /srv/three/x") == "folder-2/x folder-1/x folder-3/x"
 
 
 def test_a_host_that_is_called_like_a_placeholder_is_told_apart():
-    scrub = scrubber(["gpu", "host-1"], [])
-    assert scrub("gpu host-1") == "host-2 host-3"
+    scrub = scrubber(["lab", "host-1"], [])
+    assert scrub("lab host-1") == "host-2 host-3"
 
 
 @given(st.lists(st.sampled_from(["gpu", "host-1", "node-3.lan", "10.0.0.7", "h1", "fd00::7"]), unique=True))
@@ -106,6 +107,14 @@ def test_what_was_hidden_once_stays_when_it_is_hidden_again(hosts):
     scrub = scrubber(hosts, [IN_PATH])
     text = " ".join([*hosts, MODEL, "/home/kim", "http://node-3.lan:80/x"])
     assert scrub(scrub(text)) == scrub(text)
+
+
+def test_a_host_that_is_called_like_a_common_word_is_hidden_where_it_can_be_nothing_else():
+    scrub = scrubber(["data"], [])
+    assert scrub("data") == "host-1"
+    assert scrub("http://data:8000/data") == "http://host-1:8000/data"
+    assert scrub('{"host": "data", "data": 1}') == '{"host": "host-1", "data": 1}'
+    assert scrub('the data of {"data": {"name": "data"}}') == 'the data of {"data": {"name": "data"}}'
 
 
 def test_tags_of_a_page_stay_when_a_host_is_called_like_one():
