@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from views.report_document import BadReportError, ReportDocument, checked
 from views.report_scrub import Scrub
 
 Row = Mapping[str, Any]
+_ESCAPED = re.compile(r"\\([^\w\s])")  # sentences about links come escaped for Markdown
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ def load(document: ReportDocument, now: datetime) -> Contents:
     Load what a document names. Raises `StoreError`, and `BadReportError` when nothing of it is there any more.
     """
     checked(document)
-    windows, problems = compare_windows.read(document.windows, (), now)
+    windows, told = compare_windows.read(document.windows, (), now)
+    problems = [_ESCAPED.sub(r"\1", text) for text in told]
     sides: list[Side] = []
     for window in windows:
         try:

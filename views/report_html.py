@@ -65,7 +65,7 @@ def document(contents: Contents) -> str:
 
 
 def _head(contents: Contents) -> str:
-    hosts = ", ".join(contents.hosts) or "not told"
+    hosts = ", ".join(map(contents.scrub, contents.hosts)) or "not told"
     note = "".join(f"<p>{escape(part)}</p>" for part in contents.document.note.split("\n") if part.strip())
     made = formatting.clock(contents.made)
     return (

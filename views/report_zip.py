@@ -33,7 +33,6 @@ _SERIES_OF_HOST = ("device_series", "host_series")
 _EVENTS = ("event",)
 _SAMPLES = ("engine_sample", "engine_rate", "latency_bucket")
 _OF_RUN = ("loadtest_run", "loadtest_stage", "loadtest_request", "loadtest_judgement", "loadtest_resource")
-_ESCAPED = re.compile(r"\\([^\w\s])")  # as `compare_windows.literal` does for Markdown
 _ANY_LESS = "Choose shorter windows, or fewer load tests."
 _NO_SAMPLES = "Leave out the samples, or choose shorter windows or fewer load tests."
 _RULES = """\
@@ -74,6 +73,12 @@ def zip_bytes(contents: Contents, html: str, scrub: Scrub, most_bytes: int = MOS
         archive.writestr(_member("report.html"), scrub(html))
         archive.writestr(_member("README.txt"), _readme(contents, files, runs))
     return out.getvalue()
+
+
+def figures_bytes(contents: Contents) -> bytes:
+    """The table of figures alone, the same file as in the archive. For a report with windows."""
+    scrub = contents.scrub.copy() if isinstance(contents.scrub, Scrubber) else contents.scrub
+    return b"".join(report_csv.hidden([compare_table.csv_bytes(contents.sides)], scrub, report_csv.ANY_TEXT))
 
 
 class _Files:
@@ -170,7 +175,7 @@ def _readme(contents: Contents, files: _Files, runs: list[str]) -> str:
         lines += [f"    {scrub(text)}" for text in (*side.notes, side.warning) if text]
     names = {run.run_id: f" “{run.name}”" for run in contents.runs}
     lines += [f"Load test {n}: {scrub(run_id + names.get(run_id, ''))}." for n, run_id in enumerate(runs, 1)]
-    problems = [*(_ESCAPED.sub(r"\1", text) for text in contents.problems), *files.problems]
+    problems = [*contents.problems, *files.problems]
     if problems:
         lines += ["", "Not in this archive:", *(f"- {scrub(text)}" for text in problems)]
     lines += ["", _RULES + (_HIDDEN if scrub is not report_scrub.nothing else "")]

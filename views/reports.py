@@ -17,7 +17,6 @@ import settings
 from store.protocol import StoreError
 from views import (
     compare_controls,
-    compare_table,
     compare_windows,
     data,
     formatting,
@@ -146,15 +145,11 @@ def draw_report(document: ReportDocument, file_stem: str) -> bool:
         zipped = functools.partial(report_zip.zip_bytes, contents, html, contents.scrub)
         _button("ZIP: HTML and CSV", zipped, f"{file_stem}.zip", "application/zip")
         if contents.sides:
-            figures = functools.partial(_figures, contents)
+            figures = functools.partial(report_zip.figures_bytes, contents)
             _button("Figures as one CSV", figures, f"{file_stem}_figures.csv", "text/csv")
     st.caption("One file that needs no network; prints on A4. The ZIP has the rows behind every chart and table.")
     st.iframe(html, height=PREVIEW_PIXELS)
     return True
-
-
-def _figures(contents: Contents) -> bytes:
-    return contents.scrub(compare_table.csv_bytes(contents.sides).decode()).encode()
 
 
 def _button(name: str, make: Any, file: str, mime: str) -> None:
