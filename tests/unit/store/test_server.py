@@ -188,7 +188,9 @@ def test_a_read_that_takes_too_long_is_stopped(writer: Writer) -> None:
 
 def test_a_read_without_a_turn_is_told_so_and_the_next_one_gets_it(writer: Writer) -> None:
     _many_samples(writer, 400_000)
-    reader = Reader(writer.path, StoreSettings(read_limit=1, read_timeout_seconds=100), writer.cursor, turn_wait_seconds=0.0)
+    reader = Reader(
+        writer.path, StoreSettings(read_limit=1, read_timeout_seconds=100), writer.cursor, turn_wait_seconds=0.0
+    )
     slow = threading.Thread(target=reader.query, args=("engine_series", SPAN))
     slow.start()
 
