@@ -111,6 +111,13 @@ def _statuses(data_folder: str) -> data.Records:
     return rows
 
 
+def command(name: str, /, **parameters: Any) -> dict[str, Any]:
+    """As `data.command`; what is under way is asked anew after it."""
+    answer = data.command(name, **parameters)
+    _statuses.clear()
+    return answer
+
+
 def under_way() -> data.Records:
     """Where the runs are that wait or run, as the collector tells; asked once a second for all. Raises `StoreError`."""
     return [row for row in _statuses(str(settings.load().data)) if row["state"] in ACTIVE]

@@ -10,7 +10,7 @@ import streamlit as st
 
 import access
 from store.protocol import StoreError
-from views import data, formatting, loadtest_runs, loadtest_start
+from views import formatting, loadtest_data, loadtest_runs, loadtest_start
 
 Status = Mapping[str, Any]
 
@@ -80,6 +80,6 @@ def _stop(run_id: str) -> None:
         st.session_state["loadtest_problem"] = f"**Not stopped.** {loadtest_start.VIEWER}"
         return
     try:
-        data.command("loadtest_stop", run_id=run_id)
+        loadtest_data.command("loadtest_stop", run_id=run_id)
     except StoreError as error:
         st.session_state["loadtest_problem"] = f"**Not stopped.** {error}"

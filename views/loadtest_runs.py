@@ -8,7 +8,7 @@ import streamlit as st
 
 import access
 from store.protocol import StoreError
-from views import data, loadtest_tables
+from views import loadtest_data, loadtest_tables
 from views.loadtest_data import MOST_RUNS, Row, Run
 
 OPERATORS = "Only from the host that the dashboard runs on."
@@ -117,7 +117,7 @@ def _delete(run: Run) -> None:
         st.session_state["loadtest_problem"] = f"**Not deleted.** {OPERATORS}"
         return
     try:
-        gone = data.command("loadtest_delete", run_id=run.run_id)["deleted"]
+        gone = loadtest_data.command("loadtest_delete", run_id=run.run_id)["deleted"]
     except StoreError as error:
         st.session_state["loadtest_problem"] = f"**Not deleted.** {error}"
         return
@@ -169,7 +169,7 @@ def _import(files: Sequence[st.runtime.uploaded_file_manager.UploadedFile], name
             )
             return False
     try:
-        answer = data.command("loadtest_import", files=contents, name=name or None)
+        answer = loadtest_data.command("loadtest_import", files=contents, name=name or None)
     except StoreError as error:
         st.session_state["loadtest_problem"] = f"**Not imported.** {error}"
         return False

@@ -58,7 +58,7 @@ def _start(spec: Spec, name: str) -> None:
         return
     name = name or f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     try:
-        answer = data.command("loadtest_start", spec=spec.model_dump(mode="json"), name=name)
+        answer = loadtest_data.command("loadtest_start", spec=spec.model_dump(mode="json"), name=name)
     except StoreError as error:
         st.session_state["loadtest_problem"] = f"**Not started.** {error}"
         return
