@@ -8,6 +8,9 @@ from itertools import pairwise
 from comparison.curves import AtLoad, Crossing, Measure
 
 
+FEWEST_REPEATS = 3
+
+
 def crossing(found: Crossing, levels: Sequence[AtLoad], names: Mapping[str, str], measure: Measure) -> str:
     """Who overtakes whom where, with both leads at the ends of the range."""
     by_load = {level.load: level for level in levels}
@@ -72,7 +75,8 @@ def undecided(levels: Sequence[AtLoad], names: Mapping[str, str], measure: Measu
         text += f" By its figures alone {names[ahead[0][1]]} is ahead at each of them."
     elif ahead and (change := _single_change(ahead)):
         text += f" By the figures alone {names[change[1]]} is ahead from {at(change[0], measure)} on."
-    return text + " Measure at least 3 repeats."
+    few = min(n for level in levels for n in level.ratio.n) < FEWEST_REPEATS
+    return text + (f" Measure at least {FEWEST_REPEATS} repeats." if few else " More repeats may decide it.")
 
 
 def _single_change(ahead: Sequence[tuple[float, str]]) -> tuple[float, str] | None:
@@ -108,7 +112,13 @@ def _lead(level: AtLoad) -> str:
     ratio = level.ratio
     low, high = ratio.low or 1.0, ratio.high or 1.0
     ends = (low - 1, high - 1) if (ratio.estimate or 1.0) >= 1 else (1 / high - 1, 1 / low - 1)
-    return f"{_lead_value(level):.0%} ({ends[0]:.0%} to {ends[1]:.0%})".replace("%", " %")
+    return f"{_percent(_lead_value(level))} % ({_percent(ends[0])} % to {_percent(ends[1])} %)"
+
+
+def _percent(share: float) -> str:
+    """A share in percent: whole, but with two digits below 10, so that what is above 0 never reads as 0."""
+    percent = 100 * share
+    return f"{percent:.0f}" if abs(percent) >= 10 else f"{percent:.2g}"
 
 
 def _span(leads: Sequence[float]) -> str:
