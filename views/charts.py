@@ -11,8 +11,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from views.marks import DEVICE_DASHES, HOST_KEY, Panel, Scene, Stroke, panel_chart, stack
+from views.marks import DEVICE_DASHES, panel_chart, stack
 from views.palette import Series
+from views.panels import HOST_KEY, Panel, Scene, Stroke
 
 REQUESTS = (Stroke("run", "running"), Stroke("wait", "waiting", (5, 4)))
 ENGINE_PANELS = (

@@ -17,8 +17,8 @@ import pyarrow as pa
 from views import marks
 from views.compare_sides import Side
 from views.compare_windows import letter
-from views.marks import Panel, Scene
 from views.palette import DASHES, Series, dash_of, key_of
+from views.panels import Panel, Scene
 
 PANELS = (
     Panel("generation", "Generation throughput", "tok/s", "lines", "engine", "gen"),

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from views import formatting
-from views.marks import HOST_KEY
 from views.palette import Series
+from views.panels import HOST_KEY
 from views.urlstate import Window
 
 GIB = float(2**30)

@@ -14,8 +14,9 @@ from typing import Any
 import altair as alt
 
 from views import charts, marks
-from views.marks import Panel, Scene, Stroke
+from views.crosshair import AIMS, at_step, pointed_at
 from views.palette import NEUTRAL, Series, key_of
+from views.panels import HOST_KEY, Panel, Scene, Shape, Stroke, step_parameters, x_time
 
 BRUSH = "zoom"
 # Groups of charts in the order of the stack, as the query string names them too.
@@ -81,7 +82,7 @@ def _latency_panel(quantity: str, percentiles: tuple[str, ...]) -> Panel:
 
 def _load_panels(devices: tuple[tuple[str, str], ...]) -> list[Panel]:
     heat = len(devices) > MOST_LINES_OF_DEVICES
-    shape: marks.Shape = "heat" if heat else "devices"
+    shape: Shape = "heat" if heat else "devices"
     words = "" if heat else charts.dash_words(devices)
     titles = {"util": ("GPU utilisation", "%"), "power": ("GPU power", "W"), "temp": ("GPU temperature", "°C")}
     return [
@@ -107,7 +108,7 @@ def history_spec(
     last = len(panels) - 1
     made = [_states_dict(rows, last=not panels)]
     for n, panel in enumerate(panels):
-        drawn = engines if panel.shape != "parts" else residents if panel.device == marks.HOST_KEY else holders
+        drawn = engines if panel.shape != "parts" else residents if panel.device == HOST_KEY else holders
         made.append(_panel_dict(panel, drawn, devices, last=n == last))
     spec = marks.stack_of(made)
     brush = {
@@ -117,8 +118,8 @@ def history_spec(
         "zoom": False,
     }
     spec["params"] += [
-        {"name": BRUSH, "select": brush, "views": marks.names(spec, "at_")},
-        *marks.step_parameters(grid_seconds),
+        {"name": BRUSH, "select": brush, "views": marks.names(spec, AIMS)},
+        *step_parameters(grid_seconds),
     ]
     return spec
 
@@ -155,7 +156,7 @@ def _states_panel(rows: tuple[tuple[str, str], ...], scene: Scene, *, last: bool
         minExtent=marks.AXIS_WIDTH, maxExtent=marks.AXIS_WIDTH,
     )  # fmt: skip
     y = alt.Y("row:N", title=None, axis=axis, scale=alt.Scale(domain=order))
-    x = marks.x_time(scene, last=last)
+    x = x_time(scene, last=last)
     places = [int(key[1:]) for key in order if key != HOST_ROW]
     color = alt.Color(
         "row:N", scale=alt.Scale(domain=[key_of(n) for n in range(max(places, default=-1) + 1)]), legend=None
@@ -179,10 +180,7 @@ def _states_panel(rows: tuple[tuple[str, str], ...], scene: Scene, *, last: bool
         .mark_rect(height={"band": 0.14}, color=NEUTRAL, opacity=0.9)
         .encode(x=x, x2="te:T", y=y)
     )
-    step = marks.at_step(states, scene)
-    rule = step.mark_rule(strokeWidth=1, color=NEUTRAL).encode(
-        x=marks.x_time(scene, "at", last=last), opacity=marks.AT_POINTER
-    )
+    rule = pointed_at(at_step(alt.Chart(alt.NamedData("host")), scene), scene, last=last)
     # Invisible, over the whole height of a row: a thin line is hard to aim at.
     aims = states.transform_filter("datum.te > datum.ts").mark_rect(opacity=0).encode(x=x, x2="te:T", y=y, tooltip=tips)
     events = alt.Chart(alt.NamedData("marks")).transform_filter("datum.text !== ''")
