@@ -201,6 +201,8 @@ IN_ORDER = {
     "counters_disagree": "engine's counters agree",
     "errors": "no errors",
     "other_engine_busy": "no other engine busy",
+    "host_busy": "host otherwise idle",
+    "device_shared": "GPU not shared",
     "rate_not_kept": "rate kept",
 }
 
