@@ -7,7 +7,6 @@ from itertools import pairwise
 
 from comparison.curves import AtLoad, Crossing, Measure
 
-
 FEWEST_REPEATS = 3
 
 
