@@ -7,13 +7,15 @@ The figures are stored with the run, because raw samples are deleted after some 
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from loadtest.ingest import Run, Stage
+from loadtest.judgement_host import device_shared, host_busy
 from store.loadtest_rows import LoadtestJudgement, LoadtestResource
 from store.model import Epoch, Row
 from store.protocol import Parameter, Store
@@ -41,8 +43,14 @@ def after_stage(reads: Store, epoch_of: Callable[[str], Epoch | None], host: str
         stage = replace(stage, epoch=epoch, row=replace(stage.row, epoch_id=epoch.epoch_id))
         rows.append(stage.row)
     span: dict[str, Parameter] = {"start": stage.begin, "end": stage.end, "engine_id": engine_id}
-    rows += [_resource(host, stage, used) for used in reads.query("stage_resources", span).to_pylist()]
-    found = [*_restart(stage, epoch), *_others(reads.query("stage_others", span).to_pylist(), stage)]
+    resources = [_resource(host, stage, used) for used in reads.query("stage_resources", span).to_pylist()]
+    rows += resources
+    found = [
+        *_restart(stage, epoch),
+        *_others(reads.query("stage_others", span).to_pylist(), stage),
+        *_host(reads.query("stage_host", span).to_pylist(), stage),
+        *_devices(reads, resources, stage),
+    ]
     now = datetime.now(UTC)
     rows += [
         LoadtestJudgement(now, host, run.run_id, stage.row.stage_id, code, severity, text)
@@ -114,3 +122,21 @@ def _others(others: list[dict[str, Any]], stage: Stage) -> Iterator[tuple[str, s
     if others and not busy:
         names = ", ".join(sorted(str(other["label"] or other["engine_id"]) for other in others))
         yield ("other_engine_busy", "ok", f"No other engine that is known worked meanwhile (looked at: {names}).")
+
+
+def _host(used: list[dict[str, Any]], stage: Stage) -> Iterator[tuple[str, str, str]]:
+    client = json.loads(stage.row.details or "{}").get("client")
+    if client is None or stage.begin is None or stage.end is None:
+        return
+    seconds = (stage.end - stage.begin).total_seconds()
+    for row in used:
+        yield from host_busy(row, client["cpu_fraction"], seconds, stage.row.label)
+
+
+def _devices(reads: Store, resources: Sequence[LoadtestResource], stage: Stage) -> Iterator[tuple[str, str, str]]:
+    held = [used for used in resources if used.device_id is not None]
+    if not held:
+        return
+    names = {device["device_id"]: f"GPU {device['index']}" for device in reads.query("devices").to_pylist()}
+    for used in held:
+        yield from device_shared(used.others_memory_bytes, names.get(used.device_id, used.device_id), stage.row.label)

@@ -187,6 +187,8 @@ class Store(Protocol):
 # stage_others(start, end, engine_id)      what other engines did meanwhile
 #   engine_id label samples busy_samples requests_running_max generation_tokens
 #   shares('device' | 'host' | 'cpu' | 'unknown')
+# stage_host(start, end, engine_id)        how busy the cores of its host were meanwhile, means over time; no row where
+#   its processes can't be seen: host cpu_count busy_cores engine_cores(of them) covered_seconds
 # reports()    the columns of `Report` (the row written last of each), the one written last first
 # report(report_id)            one of them, or none
 # window_summary(start, end, engine_id)   one engine in [start, end), in one row; NULL: not known, or not sampled

@@ -80,6 +80,7 @@ QUERIES: Mapping[str, Query] = {
     "loadtest_resources": Query(_RUN),
     "stage_resources": Query({**_RANGE, "engine_id": Accepts("text", required=True)}),
     "stage_others": Query({**_RANGE, "engine_id": Accepts("text", required=True)}),
+    "stage_host": Query({**_RANGE, "engine_id": Accepts("text", required=True)}),
     "reports": Query(),
     "report": Query({"report_id": Accepts("text", required=True)}),
     "dictionary": Query(),

@@ -108,6 +108,7 @@ COLUMNS = {
         "power_mean_watts energy_joules energy_method others_memory_bytes samples"
     ),
     "stage_others": _words("engine_id label samples busy_samples requests_running_max generation_tokens shares"),
+    "stage_host": _words("host cpu_count busy_cores engine_cores covered_seconds"),
     "reports": _words("ts host report_id name document"),
     "report": _words("ts host report_id name document"),
     "window_summary": [
@@ -136,7 +137,7 @@ COLUMNS = {
         "rows_loadtest_resource rows_report"
     ),
 }
-RANGED = {"latency", "latency_buckets", "events", "stage_resources", "stage_others", "window_summary"} | {
+RANGED = {"latency", "latency_buckets", "events", "stage_resources", "stage_others", "stage_host", "window_summary"} | {
     name for name in COLUMNS if name.endswith("_series")
 }
 OF_ONE = {
@@ -145,6 +146,7 @@ OF_ONE = {
     "stage_resources": {"engine_id": "e"},
     "window_summary": {"engine_id": "e"},
     "stage_others": {"engine_id": "e"},
+    "stage_host": {"engine_id": "e"},
 }
 
 

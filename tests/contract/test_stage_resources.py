@@ -4,7 +4,7 @@ import pytest
 
 from store.model import Row
 from tests.contract.conftest import Filled
-from tests.support.rows import GPU, at, device, device_sample, engine, epoch, held, sample
+from tests.support.rows import GPU, at, device, device_sample, engine, epoch, held, host_sample, sample
 
 SPAN = {"start": at(10), "end": at(20), "engine_id": "vllm-8000"}
 LLAMA, LIFE = "llama.cpp-8080", "llama.cpp-8080@1"
@@ -124,3 +124,39 @@ def test_engines_without_a_device_share_the_processor(filled: Filled) -> None:
             held(second, 10, device_id=None, method="rss"), held(second, 10, LLAMA, device_id=None, method="rss"),
         )  # fmt: skip
     assert _others(filled)[LLAMA]["shares"] == "cpu"
+
+
+def _host(filled: Filled) -> list[dict[str, object]]:
+    return filled.store.query("stage_host", SPAN).to_pylist()
+
+
+def test_cores_of_the_host_and_of_the_engine_are_means_over_time_within_the_span(filled: Filled) -> None:
+    # Of 8 cores. Host: the sample at 9 s is outside, that at 11 s tells of 9 to 11 s, so in part of what was before.
+    # 11 to 13 s a half, 13 to 17 s a quarter, 17 to 19 s a half: (2 x 4 + 4 x 2 + 2 x 4) / 8 = 3 cores over 8 s.
+    _fill(
+        filled,
+        *(host_sample(s, cpu_fraction=f, cpu_count=8)
+          for s, f in ((9, 1.0), (11, 1.0), (13, 0.5), (17, 0.25), (19, 0.5), (21, 1.0))),
+    )  # fmt: skip
+    # Engine: two processes are summed. 10 to 12 s 3 cores, 12 to 20 s 0.5: (2 x 3 + 8 x 0.5) / 10 = 1 core over 10 s.
+    for second, cores in ((8, 7.0), (10, 7.0), (12, 2.0), (20, 0.25), (22, 7.0)):
+        other = 1.0 if second == 12 else cores
+        _fill(
+            filled,
+            held(second, 5, device_id=None, method="rss", cpu_cores=cores),
+            held(second, 5, device_id=None, method="rss", cpu_cores=other, pid=2),
+            held(second, 5, LLAMA, device_id=None, method="rss", cpu_cores=6.0),
+        )  # fmt: skip
+    (row,) = _host(filled)
+    assert row == {
+        "host": "host-a", "cpu_count": 8, "busy_cores": pytest.approx(3), "engine_cores": pytest.approx(1),
+        "covered_seconds": pytest.approx(8),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("cores", [None, "elsewhere"], ids=["not readable", "no process of it on this host"])
+def test_without_the_engines_own_cores_nothing_is_told_of_its_host(filled: Filled, cores: str | None) -> None:
+    _fill(filled, *(host_sample(s, cpu_fraction=0.5, cpu_count=8) for s in range(10, 21)))
+    if cores is None:
+        _fill(filled, *(held(s, 5, device_id=None, method="rss", cpu_cores=None) for s in range(10, 21)))
+    assert _host(filled) == []

@@ -1,5 +1,6 @@
 """What the collector's samples say of a stage that is over: energy by token, restarts, and who else was at work."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from store.local import LocalStore
 from store.model import Epoch, Row
 from store.writer import Writer
 from tests.support.loadtest_rows import RUN, stage
-from tests.support.rows import ENGINE, HOST, at, device, device_sample, engine, epoch, held, sample
+from tests.support.rows import ENGINE, HOST, at, device, device_sample, engine, epoch, held, host_sample, sample
 
 LLAMA = "llama.cpp-8080"
 
@@ -107,7 +108,7 @@ def test_another_engine_at_work_is_told(writer: Writer, gpu: str, severity: str,
         writer.put([held(second, 900, LLAMA, device_id=gpu), held(second, 1, LLAMA, device_id=None, method="rss")])
         writer.put([sample(second, "l@1", LLAMA, requests_running=1, generation_tokens_total=10.0 * second)])
     # Ten tokens a second from 10 s to 20 s.
-    assert judgements(ask(writer, over())) == [
+    assert [judged for judged in judgements(ask(writer, over())) if judged[0] == "other_engine_busy"] == [
         (
             "other_engine_busy",
             severity,
@@ -125,3 +126,64 @@ def test_another_engine_that_was_idle_speaks_in_favour(writer: Writer) -> None:
 
 def test_a_stage_in_which_nothing_was_sent_has_no_resources(writer: Writer) -> None:
     assert ask(writer, replace(over(), begin=None, end=None)) == []
+
+
+def busy(writer: Writer, host: float, seconds: range = range(8, 24)) -> None:
+    """The engine uses 1 of 4 cores, and all processes of the host together `host` of them."""
+    for second in seconds:
+        writer.put([host_sample(second, cpu_fraction=host / 4, cpu_count=4)])
+        writer.put([held(second, 700, device_id=None, method="rss", cpu_cores=1.0)])
+
+
+def with_client() -> Stage:
+    """A stage in which the load generator used half a core."""
+    return over(details=json.dumps({"client": {"cpu_fraction": 0.5}}))
+
+
+@pytest.mark.parametrize(
+    ("host", "severity", "text"),
+    [
+        # 1.8 less 1 and 0.5 leaves 0.3, less than a tenth of 4
+        (1.8, "ok", "Other processes used 0.3 of the host's 4 cores on average."),
+        (
+            2.2, "warning",
+            "Other processes used 0.7 of the host's 4 cores on average (vLLM 1.0, the load generator 0.5). "
+            "End them and measure again.",
+        ),
+        (
+            4.0, "warning",
+            "No core was free: other processes used 2.5 of the host's 4 cores on average (vLLM 1.0, the load generator "
+            "0.5). End them and measure again.",
+        ),
+    ],
+)  # fmt: skip
+def test_cores_that_others_used_are_told(writer: Writer, host: float, severity: str, text: str) -> None:
+    busy(writer, host)
+    assert judgements(ask(writer, with_client())) == [("host_busy", severity, text)]
+
+
+def test_cores_are_not_judged_where_samples_cover_less_than_half_of_the_stage(writer: Writer) -> None:
+    busy(writer, 4.0, range(10, 15))  # 4 s of 10
+    assert judgements(ask(writer, with_client())) == []
+
+
+@pytest.mark.parametrize(
+    ("others", "severity", "text"),
+    [
+        (0, "ok", "No other process held memory on GPU 0."),
+        (300 * 2**20, "note", "Other processes held up to 300.0 MiB on GPU 0 while vLLM was measured."),
+        (
+            6 * 2**30, "warning",
+            "Other processes held up to 6.0 GiB on GPU 0 while vLLM was measured; whether they also computed on it is "
+            "not known.",
+        ),
+    ],
+)  # fmt: skip
+def test_26_memory_that_others_held_on_the_device_is_told_apart(
+    writer: Writer, others: int, severity: str, text: str
+) -> None:
+    writer.put([held(12, 5000), *([held(12, others, engine_id=None)] if others else [])])
+    rows = ask(writer, over())
+    assert judgements(rows) == [("device_shared", severity, text)]
+    (gpu,) = [row for row in rows if isinstance(row, LoadtestResource) and row.device_id]
+    assert (gpu.memory_peak_bytes, gpu.memory_method, gpu.others_memory_bytes) == (5000, "nvml_process", others)
