@@ -1,4 +1,4 @@
-"""`python -m loadtest run | import | worker`."""
+"""`python -m loadtest run | import`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, field_validator
 from pydantic_settings import BaseSettings, CliApp, CliPositionalArg, CliSubCommand, SettingsConfigDict
 
 import settings as configuration
-from loadtest import command_line, display, importing, results, worker
+from loadtest import command_line, display, importing, results
 from loadtest.importers import ImportFailedError
 from loadtest.spec import DEFAULT_LEVELS, Spec, SpecError
 from store.protocol import StoreError
@@ -161,14 +161,6 @@ class Import(BaseModel):
         print(f"stored as {', '.join(found.stored_as)}" if found.stored_as else "not stored: no collector answers")
 
 
-class WorkerCommand(BaseModel):
-    """Make the load that the JSON on standard input describes; say records on standard output (internal)."""
-
-    def cli_cmd(self) -> None:
-        """Run it."""
-        sys.exit(worker.main())
-
-
 class Cli(BaseSettings):
     """Engine Room's load test: what engines do under so many users, measured so that it can be defended."""
 
@@ -181,7 +173,6 @@ class Cli(BaseSettings):
 
     run: CliSubCommand[Run]
     import_: CliSubCommand[Import] = Field(alias="import")
-    worker: CliSubCommand[WorkerCommand]
 
     def cli_cmd(self) -> None:
         """Hand over to the sub-command."""

@@ -134,9 +134,9 @@ def _host(used: list[dict[str, Any]], stage: Stage) -> Iterator[tuple[str, str, 
 
 
 def _devices(reads: Store, resources: Sequence[LoadtestResource], stage: Stage) -> Iterator[tuple[str, str, str]]:
-    held = [used for used in resources if used.device_id is not None]
+    held = {used.device_id: used.others_memory_bytes for used in resources if used.device_id is not None}
     if not held:
         return
     names = {device["device_id"]: f"GPU {device['index']}" for device in reads.query("devices").to_pylist()}
-    for used in held:
-        yield from device_shared(used.others_memory_bytes, names.get(used.device_id, used.device_id), stage.row.label)
+    for device_id, others_bytes in held.items():
+        yield from device_shared(others_bytes, names.get(device_id, device_id), stage.row.label)

@@ -1,5 +1,6 @@
 """
-The process that makes the load: spec on standard input, records on standard output, nothing else.
+The process that makes the load (`python -m loadtest.worker`): spec on standard input, records on standard output,
+nothing else.
 
 SIGTERM or SIGINT ends the stage under way as partial, judges and says `run_ended`; so does a reader that went away.
 """
@@ -91,3 +92,7 @@ async def _run(spec: Spec, records: BinaryIO) -> None:
         await sweep.run()
     finally:
         writer.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

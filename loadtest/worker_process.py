@@ -17,7 +17,7 @@ from collectors.redaction import redact_text
 from loadtest.spec import Spec
 
 ROOT = Path(__file__).resolve().parent.parent
-COMMAND = (sys.executable, "-m", "loadtest", "worker")
+COMMAND = (sys.executable, "-m", "loadtest.worker")
 STOP_GRACE_SECONDS = 20.0  # a worker that was asked to stop and still runs then is killed
 _LINES_OF_ERRORS = 40
 _MOST_CHARACTERS = 500

@@ -77,7 +77,7 @@ def measuring(collector: RunningCollector, run_id: str, requests: int) -> None:
 
 def workers(collector: RunningCollector) -> list[psutil.Process]:
     children = psutil.Process(collector.process.pid).children()
-    return [child for child in children if "worker" in child.cmdline()]
+    return [child for child in children if "loadtest.worker" in child.cmdline()]
 
 
 def counter(url: str, name: str) -> float:

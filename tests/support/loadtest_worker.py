@@ -89,7 +89,7 @@ def spec(url: str, **changes: Any) -> dict[str, Any]:
 def start(given: Mapping[str, Any], folder: Path, **environment: str) -> subprocess.Popen[str]:
     """The worker, with its spec sent."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "loadtest", "worker"],
+        [sys.executable, "-m", "loadtest.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -137,7 +137,7 @@ def test_12_a_client_that_may_not_open_its_connections_refuses(tmp_path: Path) -
     with ScriptedServer() as server:
         given = json.dumps(spec(server.url, levels=[200], requests=200))
         done = subprocess.run(
-            [sys.executable, "-m", "loadtest", "worker"],
+            [sys.executable, "-m", "loadtest.worker"],
             input=given,
             capture_output=True,
             text=True,
