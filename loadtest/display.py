@@ -37,7 +37,7 @@ class Ticker:
         """Another stage."""
         self._stage = record
         self._told = time.monotonic()
-        self.line(f"{self._where()}: warming up")
+        self.line(f"{self._where()}: {'warming up' if self._spec.warmup.most_batches else 'begins'}")
 
     def progress(self, record: Progress) -> None:
         """A second later."""

@@ -93,7 +93,7 @@ def running_collector(data: Path, *ports: int, **more: str) -> Iterator[RunningC
             return False
 
     try:
-        until(answers, 30, "the collector to answer")
+        until(answers, 120, "the collector to answer")
         yield RunningCollector(process, settings_for(data), client, log)
     finally:
         if process.poll() is None:

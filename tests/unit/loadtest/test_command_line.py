@@ -41,7 +41,8 @@ def test_a_run_prints_a_table_its_judgements_and_that_nobody_stored_it(tmp_path:
     assert [(row[1], row[3:6]) for row in rows] == [("1", ["0", "of", "8"]), ("2", ["0", "of", "8"])]
     assert "ok: Every answer had as many tokens as were asked for" in done.stdout
     assert "not stored" in done.stdout
-    assert "[2/2] mine, 2 users: warming up" in done.stderr
+    assert "[2/2] mine, 2 users: begins" in done.stderr
+    assert "warming up" not in done.stderr
 
 
 def test_several_endpoints_by_repeated_or_joined_urls(tmp_path: Path) -> None:
