@@ -65,15 +65,24 @@ def crosshair(
     tips = [alt.Tooltip("when:N", title="from")]
     tips += [alt.Tooltip(f"t{n}:N", title=name) for n, (_, _, name) in enumerate(keys)]
     aims = rows.mark_rule(opacity=0).encode(x=x_time(scene, "at", last=last), tooltip=tips)
-    return [aims.properties(name=f"{AIMS}{panel.key}"), pointed_at(rows, scene, last=last)]
+    return [aims.properties(name=f"{AIMS}{panel.key}"), pointed_at()]
 
 
-def pointed_at(rows: alt.Chart, scene: Scene, *, last: bool) -> alt.Chart:
-    """A rule at the step pointed at. `rows` have `at`."""
-    there = rows.transform_filter(alt.selection_point(name=CROSSHAIR, empty=False))
-    shown: alt.Chart = there.mark_rule(strokeWidth=1, opacity=0.65, color=NEUTRAL).encode(
-        x=x_time(scene, "at", last=last)
+def pointed_at() -> alt.Chart:
+    """
+    A rule at the step pointed at.
+
+    Its place is looked up on the shared axis: rows of its own would be a part of what the axis spans, which is
+    worked out anew, with all that is drawn, whenever they change.
+    """
+    there = f"{CROSSHAIR} && isValid({CROSSHAIR}.at)"
+    rule = alt.Chart(alt.sequence(0, 1)).mark_rule(
+        x=alt.ExprRef(f"{there} ? scale('x', {CROSSHAIR}.at[0]) : 0"),
+        opacity=alt.ExprRef(f"{there} ? 0.65 : 0"),
+        strokeWidth=1,
+        color=NEUTRAL,
     )
+    shown: alt.Chart = rule.encode(y=alt.value(0), y2=alt.value("height"))
     return shown
 
 

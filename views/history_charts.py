@@ -14,7 +14,7 @@ from typing import Any
 import altair as alt
 
 from views import charts, marks
-from views.crosshair import AIMS, at_step, pointed_at
+from views.crosshair import AIMS, pointed_at
 from views.palette import NEUTRAL, Series, key_of
 from views.panels import HOST_KEY, Panel, Scene, Shape, Stroke, step_parameters, x_time
 
@@ -180,13 +180,13 @@ def _states_panel(rows: tuple[tuple[str, str], ...], scene: Scene, *, last: bool
         .mark_rect(height={"band": 0.14}, color=NEUTRAL, opacity=0.9)
         .encode(x=x, x2="te:T", y=y)
     )
-    rule = pointed_at(at_step(alt.Chart(alt.NamedData("host")), scene), scene, last=last)
+    rule = pointed_at()
     # Invisible, over the whole height of a row: a thin line is hard to aim at.
     aims = states.transform_filter("datum.te > datum.ts").mark_rect(opacity=0).encode(x=x, x2="te:T", y=y, tooltip=tips)
-    events = alt.Chart(alt.NamedData("marks")).transform_filter("datum.text !== ''")
+    events = alt.Chart(alt.NamedData("marks"))
     happened = [alt.Tooltip("when:N", title="event at"), alt.Tooltip("text:N", title="what happened")]
-    event_marks = events.mark_point(shape="triangle-down", filled=True, size=70, color=NEUTRAL, opacity=1).encode(
-        x=x, y=y, tooltip=happened
+    event_marks = events.mark_point(shape="triangle-down", filled=True, color=NEUTRAL, opacity=1).encode(
+        x=x, y=y, tooltip=happened, size=alt.condition("datum.text !== ''", alt.value(70), alt.value(0))
     )
     return alt.layer(window, *bars, silent, rule, aims, event_marks).properties(
         height=STATE_ROW_HEIGHT * len(rows),

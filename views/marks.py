@@ -171,7 +171,7 @@ def stack(charts: Sequence[alt.LayerChart | alt.FacetChart]) -> dict[str, Any]:
 
 def panel_dict(chart: alt.LayerChart | alt.FacetChart) -> dict[str, Any]:
     """One panel as a part of a specification."""
-    spec: dict[str, Any] = chart.to_dict()
+    spec: dict[str, Any] = chart.to_dict(validate=False)
     return {key: value for key, value in spec.items() if key not in ("$schema", "config")}
 
 
