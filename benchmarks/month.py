@@ -3,8 +3,8 @@ A month of a busy host in a store: `python -m benchmarks.month FOLDER [--days N]
 
 Eight engines of mixed kinds on eight GPUs at the default intervals, ending now (or at T): load that follows the
 day, restarts with other settings, hours without a collector, histograms every 10 s. Rows are made by SQL from
-hashes, so that the same end gives the same store, go through the real schema day by day, and are rolled up and
-deleted by the real maintenance: `telemetry.duckdb` in FOLDER is what a collector would have left.
+hashes, so that the same end gives the same store, go through the real schema step by step, and are rolled up,
+deleted and compacted by the real maintenance: `telemetry.duckdb` in FOLDER is what a collector would have left.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 import duckdb
 
 from settings import StoreSettings
-from store import retention, rollup
+from store import compaction, retention, rollup
 from store.batch import write
 from store.database import open_for_writing
 from store.model import Device, Engine, Epoch, Event, QuantityOffer, Row
@@ -30,6 +30,7 @@ from store.model import Device, Engine, Epoch, Event, QuantityOffer, Row
 HOST = "bench-01"
 GIB = 2**30
 DAYS = 30
+STEP = timedelta(hours=6)  # what is written at once: whole days would leave more free blocks than a collector does
 SQL = (Path(__file__).parent / "month.sql").read_text(encoding="utf-8")
 
 
@@ -182,6 +183,7 @@ def gpu(number: int) -> str:
 def prepare(connection: duckdb.DuckDBPyConnection, start: datetime, end: datetime) -> None:
     """Write the facts, and the temporary tables that `month.sql` reads."""
     write(connection, facts(start, end))
+    connection.execute("SET VARIABLE booted = epoch(?::TIMESTAMPTZ) - 10 * 86400", [start])
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE life (place BIGINT, engine_id VARCHAR, kind VARCHAR, epoch_id VARCHAR, "
         '"begin" TIMESTAMPTZ, ready TIMESTAMPTZ, "end" TIMESTAMPTZ, slots DOUBLE, speed DOUBLE, load DOUBLE, '
@@ -220,7 +222,7 @@ def typical(engine: Kind, quantity: str) -> float:
     return known.get(quantity, 0.02 if quantity == "queue_seconds" else itl)
 
 
-def one_day(connection: duckdb.DuckDBPyConnection, begin: datetime, end: datetime, spent: dict[str, float]) -> None:
+def one_step(connection: duckdb.DuckDBPyConnection, begin: datetime, end: datetime, spent: dict[str, float]) -> None:
     """Samples of [begin, end), rolled up, and what is too old deleted."""
     clock = time.perf_counter()
 
@@ -250,7 +252,14 @@ def one_day(connection: duckdb.DuckDBPyConnection, begin: datetime, end: datetim
             retention.begin(connection, level, due)
             for table in level.tables:
                 retention.delete(connection, table, due, due + level.step)
+    connection.execute("CHECKPOINT")
     lap("delete")
+    for table in compaction.KEYS:
+        while (day := compaction.due(connection, table, end)) is not None:
+            connection.begin()
+            compaction.compact(connection, table, day)
+            connection.commit()
+    lap("compact")
     connection.execute("CHECKPOINT")
     lap("checkpoint")
 
@@ -267,8 +276,8 @@ def make(folder: Path, days: int = DAYS, end: datetime | None = None) -> dict[st
     prepare(connection, start, end)
     begin = start
     while begin < end:
-        until = min(retention.floor(begin, retention.DAY) + retention.DAY, end)
-        one_day(connection, begin, until, spent)
+        until = min(rollup.floor(begin, STEP) + STEP, end)
+        one_step(connection, begin, until, spent)
         begin = until
     connection.close()
     return dict(spent)

@@ -56,7 +56,7 @@ SELECT *, floor(live / 200) AS finished,
 FROM summed;
 
 INSERT INTO engine_sample BY NAME
-SELECT ts, round(epoch(ts) - 1700000000, 6) AS monotonic_seconds, getvariable('host_name') AS host, engine_id, epoch_id, state,
+SELECT ts, round(epoch(ts) - getvariable('booted'), 6) AS monotonic_seconds, getvariable('host_name') AS host, engine_id, epoch_id, state,
     CASE state WHEN 'loading' THEN 'GET /health answered 503: the model is being loaded. Nothing to do but wait.'
         WHEN 'unreachable' THEN 'Nothing accepts connections although the process runs. Look into the engine''s own log.'
         END AS detail,
@@ -73,7 +73,9 @@ SELECT ts, round(epoch(ts) - 1700000000, 6) AS monotonic_seconds, getvariable('h
     CASE WHEN told THEN running END AS requests_running,
     CASE WHEN told THEN waiting END AS requests_waiting,
     CASE WHEN told AND kind IN ('vllm', 'sglang', 'llama.cpp')
-        THEN round(share * (0.8 + 0.15 * chance(engine_id || 'k', t // 30)), 4) END AS kv_used_fraction,
+        -- blocks in use of those that there are, as vLLM tells it: with all its digits
+        THEN floor(share * (0.8 + 0.15 * chance(engine_id || 'k', t // 30)) * slots * 256) / (slots * 256) END
+        AS kv_used_fraction,
     CASE WHEN told AND kind <> 'tgi' THEN slots * 4096 END AS kv_capacity_tokens
 FROM (SELECT *, state = 'ready' AND kind <> 'ollama' AS told FROM counted)
 ORDER BY t, place;
@@ -109,10 +111,10 @@ spread AS (
         g.typical
     FROM told AS t JOIN grid AS g USING (engine_id)
 )
-SELECT ts, round(epoch(ts) - 1700000000, 6) AS monotonic_seconds, getvariable('host_name') AS host, engine_id, epoch_id, quantity, le,
+SELECT ts, round(epoch(ts) - getvariable('booted'), 6) AS monotonic_seconds, getvariable('host_name') AS host, engine_id, epoch_id, quantity, le,
     floor(times * quick * quick_share) + floor(times * slow * slow_share)
         AS cumulative_count,
-    round(times * typical * (1.15 * quick + 4.6 * slow), 4) AS sum_seconds
+    times * typical * (1.15 * quick + 4.6 * slow) AS sum_seconds
 FROM spread
 ORDER BY t, place, quantity, le;
 
@@ -138,9 +140,10 @@ SELECT ts, getvariable('host_name') AS host, c.device_id, 'ok' AS state, NULL AS
     round(share * 0.6, 2) AS memory_utilisation_fraction,
     watts AS power_watts, 700.0 AS power_limit_watts,
     round(34 + 34 * share + 2 * chance(c.device_id || 't', t // 20)) AS temperature_celsius,
-    CASE WHEN share > 0.9 THEN 1755e6 WHEN share > 0 THEN 1980e6 ELSE 345e6 END AS sm_clock_hertz,
+    CASE WHEN share > 0.9 THEN 1755e6 - 15e6 * floor(12 * chance(c.device_id || 's', t)) WHEN share > 0 THEN 1980e6
+        ELSE 345e6 END AS sm_clock_hertz,
     CASE WHEN share > 0 THEN 2619e6 ELSE 1593e6 END AS memory_clock_hertz,
-    coalesce(b.joules, 0) + round(sum(watts) OVER (PARTITION BY c.device_id ORDER BY t), 3) AS energy_joules_total
+    round(coalesce(b.joules, 0) + sum(watts) OVER (PARTITION BY c.device_id ORDER BY t), 3) AS energy_joules_total
 FROM card AS c LEFT JOIN before AS b USING (device_id)
 ORDER BY t, gpu;
 

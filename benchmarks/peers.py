@@ -203,7 +203,7 @@ def fill(folder: Path, victoria: Victoria, days: int) -> None:
     begin = start
     while begin < end:
         until_day = min(retention.floor(begin, retention.DAY) + retention.DAY, end)
-        month.one_day(connection, begin, until_day, spent)
+        month.one_step(connection, begin, until_day, spent)
         clock = time.perf_counter()
         lines = folder / "day.jsonl"
         exported(connection, begin, until_day, lines)

@@ -13,8 +13,8 @@ import duckdb
 import structlog
 
 from store.heartbeat import TIMED_TABLES
-from store.model import ROW_TYPES, Row
-from store.rollup import MINUTE, SAMPLES, floor, note_late
+from store.model import ROW_TYPES, DeviceSample, Row
+from store.rollup import SAMPLES, note_late
 
 _LOG = structlog.get_logger(__name__)
 
@@ -64,8 +64,9 @@ def write(connection: duckdb.DuckDBPyConnection, batch: Sequence[Row], rolled_un
             with connection.appender(kind.table) as appender:
                 appender.append_rows(rows)
         if rolled_until is not None:
-            late = {floor(_time(row), MINUTE) for row in batch if type(row) in _ROLLED and _time(row) < rolled_until}
-            note_late(connection, sorted(late))
+            late = [row for row in batch if type(row) in _ROLLED and _time(row) < rolled_until]
+            devices = [(row.ts, row.device_id) for row in late if isinstance(row, DeviceSample)]
+            note_late(connection, [_time(row) for row in late], devices)
         connection.commit()
     except BaseException:
         with contextlib.suppress(duckdb.Error):  # a failed commit has already ended the transaction

@@ -1,5 +1,5 @@
 """
-The thread that keeps the store in shape: rolls samples up every minute, and deletes what is old enough.
+The thread that keeps the store in shape: rolls samples up every minute, deletes what is old enough, and compacts.
 
 It works in small transactions on a cursor of its own, beside the writer: rows are never kept waiting, and a crash
 at any point leaves a step done or not done. Nothing is deleted before it is in the rollups by the hour and, where
@@ -18,7 +18,7 @@ import duckdb
 import structlog
 
 from settings import StoreSettings
-from store import archive, retention, rollup
+from store import archive, compaction, retention, rollup
 from store.protocol import StoreError
 from store.writer import Writer
 
@@ -49,7 +49,7 @@ class Maintenance:
 
     def once(self, now: datetime) -> None:
         """
-        One round as of `now`: roll up, then delete. Raises `StoreError` or `duckdb.Error`.
+        One round as of `now`: roll up, delete, compact a day of each table. Raises `StoreError` or `duckdb.Error`.
 
         What was done until then stays done, and the next round goes on from there.
         """
@@ -63,6 +63,8 @@ class Maintenance:
         for level in retention.levels(self._settings):
             while not self._stopping.is_set() and self._delete_due(level, now):
                 pass
+        for table in compaction.KEYS:
+            self._step(partial(self._compact_due, table=table, now=now))
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -103,3 +105,9 @@ class Maintenance:
         if keep:
             archive.keep(cursor, self._writer.path, table, start.date())
         retention.delete(cursor, table, start, end)
+
+    @staticmethod
+    def _compact_due(cursor: duckdb.DuckDBPyConnection, table: str, now: datetime) -> None:
+        day = compaction.due(cursor, table, now)
+        if day is not None:
+            compaction.compact(cursor, table, day)

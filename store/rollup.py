@@ -20,6 +20,7 @@ MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 SETTLE = timedelta(seconds=15)  # an engine may take 10 s to answer, and the writer a second to commit
 # How far back the sample before a range is looked for: as far as a long busy stretch, or a clock that was set, reaches.
 LOOKBACK = timedelta(hours=26)
+DECIMALS = 6  # that rollups by the minute are rounded to: microseconds, as times are sampled
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _MERGE = {"_count": "sum", "_sum": "sum", "_increase": "sum", "_seconds": "sum", "_min": "min", "_max": "max"}
 _KEYS = ("host", "engine_id", "epoch_id", "device_id", "quantity", "bounds")
@@ -67,7 +68,7 @@ FROM base AS b LEFT JOIN life AS l USING (engine_id, epoch_id)
 # The same for the energy counter of devices, which is read in the order in which rows were written.
 _BASE_OF_ENERGY = """
 WITH counted AS (
-    SELECT device_id, ts, rowid AS place FROM device_sample WHERE ts >= $since AND energy_joules_total IS NOT NULL
+    SELECT device_id, ts, place FROM device_energy($since, 'infinity'::TIMESTAMPTZ)
 ),
 first AS (
     SELECT device_id, min(place) AS place FROM counted WHERE ts >= $start AND ts < $end GROUP BY device_id
@@ -199,10 +200,18 @@ def roll_late(connection: duckdb.DuckDBPyConnection) -> int:
     return len(late)
 
 
-def note_late(connection: duckdb.DuckDBPyConnection, minutes: Sequence[datetime]) -> None:
-    """Note that samples come in minutes that were rolled up already, in the transaction that holds them."""
-    for minute in minutes:
+def note_late(
+    connection: duckdb.DuckDBPyConnection, times: Sequence[datetime], of_devices: Sequence[tuple[datetime, str]] = ()
+) -> None:
+    """
+    Note that samples come for times that were rolled up already, in the transaction that holds them.
+
+    `of_devices` are those of them that are rows of `device_sample`, whose order matters, see `store.compaction`.
+    """
+    for minute in sorted({floor(moment, MINUTE) for moment in times}):
         connection.execute("INSERT INTO rollup_late VALUES ($ts)", {"ts": minute})
+    for moment, device_id in of_devices:
+        connection.execute("INSERT INTO device_sample_late VALUES ($ts, $id)", {"ts": moment, "id": device_id})
 
 
 def _again(connection: duckdb.DuckDBPyConnection, hours: Sequence[datetime], known: State) -> None:
@@ -237,19 +246,23 @@ def _roll(
     connection: duckdb.DuckDBPyConnection, begin: datetime, end: datetime, families: Sequence[str] = FAMILIES
 ) -> None:
     for family in families:
+        # More digits would only fill the disk: no sample has them.
+        rounded = ", ".join(
+            f"round({name}, {DECIMALS}) AS {name}" for name in _columns(connection, family, of_type="DOUBLE")
+        )
         connection.execute(
-            f"INSERT INTO {family}_minute BY NAME "  # noqa: S608
-            f"SELECT * FROM {family}_rollup($begin, $end, 60, $since, 'infinity'::TIMESTAMPTZ) ORDER BY ts, "
+            f"INSERT INTO {family}_minute BY NAME SELECT * REPLACE ({rounded}) "  # noqa: S608
+            f"FROM {family}_rollup($begin, $end, 60, $since, 'infinity'::TIMESTAMPTZ) ORDER BY ts, "
             f"{', '.join(name for name in _columns(connection, family) if name in _KEYS)}",
             {"begin": begin, "end": end, "since": _since(connection, family, begin, end)},
         )
 
 
-def _columns(connection: duckdb.DuckDBPyConnection, family: str) -> tuple[str, ...]:
+def _columns(connection: duckdb.DuckDBPyConnection, family: str, of_type: str | None = None) -> tuple[str, ...]:
     found = connection.execute(
         "SELECT column_name FROM duckdb_columns() WHERE table_name = $table AND schema_name = 'main' "
-        "ORDER BY column_index",
-        {"table": f"{family}_minute"},
+        "AND ($type IS NULL OR data_type = $type) ORDER BY column_index",
+        {"table": f"{family}_minute", "type": of_type},
     )
     return tuple(name for (name,) in found.fetchall())
 
