@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pandas as pd
@@ -14,15 +14,16 @@ from views import formatting, states
 Row = Mapping[str, Any]
 TITLES = {quantity.name: quantity.title for quantity in QUANTITIES}
 OFFER_WORDS = {Offer.NOT_OFFERED: "not offered", Offer.DISABLED: "disabled", Offer.UNKNOWN: "not known yet"}
+MISSED_SAMPLES, SHORTEST_SILENCE = 5, timedelta(seconds=15)
 EVENT_COLUMNS = ("time (UTC)", "what", "engine or device", "text")
 
 
 def source_frame(rows: Sequence[Row], now: datetime) -> pd.DataFrame:
-    """One row a source: those in trouble first, stopped engines last. Units are in the headings."""
+    """One row a source: those in trouble first, those not sampled any more last. Units are in the headings."""
     ordered = sorted(
         rows,
         key=lambda row: (
-            row["state"] == EngineState.STOPPED,
+            row["state"] == EngineState.STOPPED or _silent(row, now),
             states.look(row["state"]).tone == "good",
             str(row["source_id"]),
         ),
@@ -31,7 +32,7 @@ def source_frame(rows: Sequence[Row], now: datetime) -> pd.DataFrame:
         [
             {
                 "source": row.get("label") or row["source_id"],
-                "state": states.with_symbol(row["state"]),
+                "state": _state(row, now),
                 "last sample": _last_sample(row, now),
                 "took (ms)": _scaled(row.get("duration_seconds"), 1000),
                 "late (ms)": _scaled(row.get("lateness_seconds"), 1000),
@@ -45,6 +46,20 @@ def source_frame(rows: Sequence[Row], now: datetime) -> pd.DataFrame:
             for row in ordered
         ]
     )
+
+
+def _silent(row: Row, now: datetime) -> bool:
+    """Whether samples that were due did not come: what the last one said may not be so any more."""
+    if row.get("ts") is None or row.get("interval_seconds") is None:
+        return False
+    due = timedelta(seconds=MISSED_SAMPLES * float(row["interval_seconds"]))
+    return bool(now - row["ts"] > max(due, SHORTEST_SILENCE))
+
+
+def _state(row: Row, now: datetime) -> str:
+    if row["state"] == EngineState.STOPPED or not _silent(row, now):
+        return states.with_symbol(row["state"])
+    return f"{states.SYMBOLS['off']} not sampled any more, was {states.look(row['state']).word}"
 
 
 def attention(rows: Sequence[Row]) -> list[Row]:
