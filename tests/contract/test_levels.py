@@ -18,6 +18,8 @@ SHORT = StoreSettings(raw_days=2, detail_days=2, minute_days=3)
 # After so many seconds, with the settings above, what was sampled at T0 is left in these rows.
 AFTER = {"raw": 7300.0, "minute": 2.6 * DAY, "hour": 9 * DAY}
 INF = math.inf
+# Hours of samples for each test: about figures, not about the way to them.
+pytestmark = pytest.mark.parametrize("filled", ["local"], indirect=True)
 
 
 @pytest.fixture(params=["raw", "minute", "hour"])

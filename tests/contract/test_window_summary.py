@@ -181,6 +181,7 @@ def _three_hours(filled: Filled) -> None:
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("filled", ["local"], indirect=True)  # hours of samples: about figures, not the way to them
 @pytest.mark.parametrize(("start", "end"), [(0, 3 * 3600 - 100), (1234, 9876), (3600, 7200)])
 def test_minutes_and_hours_give_the_same_figures_as_samples(filled: Filled, start: float, end: float) -> None:
     _three_hours(filled)
@@ -197,6 +198,7 @@ def test_minutes_and_hours_give_the_same_figures_as_samples(filled: Filled, star
             assert row[name] == pytest.approx(sooner[name])
 
 
+@pytest.mark.parametrize("filled", ["local"], indirect=True)  # hours of samples: about figures, not the way to them
 def test_where_samples_were_deleted_a_window_is_rounded_to_minutes(filled: Filled) -> None:
     _three_hours(filled)
     whole = _summary(filled, 1200, 9900)
