@@ -9,6 +9,7 @@ would be skipped on the first deep link after a start.
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -22,6 +23,8 @@ from collectors.lifecycle import ensure_collector
 @asynccontextmanager
 async def lifespan(_: st.App) -> AsyncIterator[None]:
     """Hold a collector while the server runs. Starting one blocks, so it happens beside the event loop."""
+    # What draws charts takes a second to load, which the first visitor need not wait for.
+    asyncio.get_running_loop().run_in_executor(None, importlib.import_module, "views.history_picture")
     collector = await asyncio.to_thread(ensure_collector, settings.load())
     try:
         yield

@@ -152,6 +152,7 @@ def _states_panel(rows: tuple[tuple[str, str], ...], scene: Scene, *, last: bool
     # Axis labels inside the chart: they have the theme's colour, which marks of text have not.
     axis = alt.Axis(
         labelExpr=f"{json.dumps(dict(rows))}[datum.value]", labelAlign="left", labelPadding=-5, labelLimit=300,
+        labelFontWeight="bold",
         labelOverlap=False, labelFlush=False, ticks=False, domain=False, grid=False, zindex=1,
         minExtent=marks.AXIS_WIDTH, maxExtent=marks.AXIS_WIDTH,
     )  # fmt: skip
@@ -173,7 +174,7 @@ def _states_panel(rows: tuple[tuple[str, str], ...], scene: Scene, *, last: bool
         states.transform_filter(f"datum.tone === '{tone}'")
         .mark_rect(height={"band": band}, opacity=opacity)
         .encode(x=x, x2="te:T", y=y, color=alt.condition(f"datum.row === '{HOST_ROW}'", alt.value(NEUTRAL), color))
-        for tone, band, opacity in (("good", 0.8, 0.3), ("work", 0.4, 0.55))
+        for tone, band, opacity in (("good", 0.8, 0.22), ("work", 0.4, 0.5))
     ]
     silent = (
         states.transform_filter("datum.tone === 'warn' || datum.tone === 'bad' || datum.tone === 'off'")

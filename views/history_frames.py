@@ -20,7 +20,7 @@ from views.urlstate import Window
 
 MARK_STEPS = 240  # events that are nearer to each other than this share of the axis become one mark
 MOST_TEXTS = 4
-MOST_RULES = 60
+MOST_RULES = 24
 
 
 def latency_frame(table: pa.Table, engines: Mapping[str, Series], percentiles: Sequence[str]) -> pd.DataFrame:

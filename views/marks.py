@@ -21,7 +21,7 @@ HEAT_ROW_HEIGHT = 13
 AXIS_WIDTH = 46
 DEVICE_DASHES = {"solid": [1, 0], "dashed": [7, 3], "dotted": [2, 2], "dash-dotted": [9, 3, 2, 3]}
 REST_OPACITY = {"other": 0.65, "driver": 0.3}
-BAND_OPACITY, FEW_LINES = 0.18, 4  # the bands of many lines lie over each other
+BAND_OPACITY, FAINT_BAND_OPACITY, FEW_LINES = 0.18, 0.06, 4  # the bands of many lines lie over each other
 
 
 def time_axis(scene: Scene, *, last: bool) -> alt.Axis:
@@ -84,14 +84,14 @@ def panel_marks(panel: Panel, engines: tuple[Series, ...], scene: Scene, data: a
     low, high = alt.Y(f"{panel.field}_lo:Q"), f"{panel.field}_hi:Q"
     match panel.shape:
         case "lines":
-            opacity = BAND_OPACITY if len(engines) <= FEW_LINES else BAND_OPACITY / 2
+            opacity = BAND_OPACITY if len(engines) <= FEW_LINES else FAINT_BAND_OPACITY
             dashes = alt.Scale(domain=domain, range=[list(dash_of(place)) for place in places])
             dash = alt.StrokeDash("s:N", scale=dashes, legend=None)
             band = data.mark_area(opacity=opacity).encode(x=x, y=low, y2=high, color=color)
             return [band, data.mark_line(strokeWidth=1.8).encode(x=x, y=y, color=color, strokeDash=dash)]
         case "strokes":
             bands = [
-                data.mark_area(opacity=BAND_OPACITY if len(engines) <= FEW_LINES else BAND_OPACITY / 2).encode(
+                data.mark_area(opacity=BAND_OPACITY if len(engines) <= FEW_LINES else FAINT_BAND_OPACITY).encode(
                     x=x, y=alt.Y(f"{stroke.column}_lo:Q"), y2=f"{stroke.column}_hi:Q", color=color
                 )
                 for stroke in panel.strokes

@@ -220,3 +220,32 @@ def test_a_host_without_gpu_has_no_gpu_charts(serve):
 def test_no_collector_is_a_state_of_its_own(use_folder, tmp_path):
     use_folder(tmp_path / "nothing")
     assert "No collector answers" in words(open_page(PAGE))
+
+
+def choose(app, start: datetime, end: datetime) -> None:
+    """Fill the form of a fixed range and send it."""
+    for place, moment in enumerate((start, end)):
+        app.date_input[place].set_value(moment.date())
+        app.time_input[place].set_value(moment.time())
+    (send,) = [button for button in app.button if button.label == "Show this range"]
+    send.click().run()
+
+
+def test_a_range_is_chosen_by_its_two_ends_and_can_be_left_again(story):
+    store, span = story
+    app = open_page(PAGE, **span)
+    start = store.demo.start.replace(second=0, microsecond=0) + timedelta(minutes=1)  # the form takes whole minutes
+    choose(app, start, start + timedelta(minutes=3))
+    assert ends(app) == (iso(start), iso(start + timedelta(minutes=3)))
+    assert "(3 min)" in words(app)
+    app.button(key="back").click().run()
+    assert ends(app) == (span["from"], span["to"])
+
+
+def test_a_range_that_ends_before_it_begins_is_told_and_changes_nothing(story):
+    store, span = story
+    app = open_page(PAGE, **span)
+    start = store.demo.start.replace(microsecond=0)
+    choose(app, start, start - timedelta(minutes=3))
+    assert "is not after the beginning" in " ".join(error.value for error in app.error)
+    assert ends(app) == (span["from"], span["to"])
