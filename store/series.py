@@ -24,6 +24,12 @@ WIDTHS: dict[Level, timedelta] = {"minute": MINUTE, "hour": HOUR}
 SQL_FOLDER = Path(__file__).parent / "sql" / "series"
 ENOUGH = 0.4  # a coarser level will do where it gives at least this share of the points
 SHORT = timedelta(hours=2)  # up to here from samples, as long as they are kept
+# Widths of buckets that people count in, so that series of one view mostly come out the same; above, whole days.
+ROUND_SECONDS = (
+    *(1, 2, 5, 10, 15, 20, 30),
+    *(60 * minutes for minutes in (1, 2, 5, 10, 15, 20, 30)),
+    *(3600 * hours for hours in (1, 2, 3, 4, 6, 8, 12, 24)),
+)
 UNCHANGED_SECONDS = 60.0  # a histogram that did not change is written again after this long
 _NOTHING = datetime(1970, 1, 1, tzinfo=UTC)
 _SOURCE = re.compile(r"\(@(\w+)\)")
@@ -81,6 +87,11 @@ def fine(start: datetime, end: datetime, points: int) -> bool:
     return end - start <= SHORT or (end - start) / MINUTE < ENOUGH * points
 
 
+def round_width(seconds: float) -> float:
+    """The next of `ROUND_SECONDS`, or whole days."""
+    return float(next((width for width in ROUND_SECONDS if width >= seconds), math.ceil(seconds / 86400) * 86400))
+
+
 def plan(
     cursor: duckdb.DuckDBPyConnection,
     source: Source,
@@ -91,13 +102,11 @@ def plan(
     archived: bool = False,
 ) -> Plan:
     """
-    Choose level and resolution so that no line has more than `points` rows, rows of gaps included.
-
-    Samples where the range is short and they are still there; then by the minute; then by the hour. Samples come
-    as they are where they fit; else, and at the other levels, in buckets of max(range / (points - 1),
-    2 x interval), rounded up to whole seconds, minutes or hours. A gap is longer than max(3 x interval,
-    2 x bucket). An empty, reversed or future range gives an empty plan. `archived` says that deleted samples can be
-    read all the same, see `store.archive`.
+    Choose level and resolution so that no line has more than `points` rows, rows of gaps included. Samples where
+    the range is short and they are still there; then by the minute; then by the hour. Samples come as they are
+    where they fit; else, and at the other levels, in buckets of max(range / (points - 1), 2 x interval), rounded up
+    to `ROUND_SECONDS`. A gap is longer than max(3 x interval, 2 x bucket). An empty, reversed or future range gives
+    an empty plan. `archived` says that deleted samples can be read all the same, see `store.archive`.
     """
     known = state(cursor)
     if archived:
@@ -111,8 +120,7 @@ def plan(
         return _raw(cursor, source, low, high, points)
     width = WIDTHS[level].total_seconds()
     # One more bucket than the range is long begins before it, and rows of gaps need their place.
-    bucket = math.ceil((high - low).total_seconds() / max(1, points - 2) / width) * width
-    bucket = max(bucket, width)
+    bucket = round_width(max((high - low).total_seconds() / max(1, points - 2), width))
     return Plan(low, high, bucket, 2 * bucket, level, known.minute_until, known.hour_until)
 
 
@@ -195,11 +203,11 @@ def _raw(cursor: duckdb.DuckDBPyConnection, source: Source, low: datetime, high:
         f"SELECT coalesce(max(samples), 0) FROM (SELECT count(*) AS samples FROM ({times}) GROUP BY {source.key})",  # noqa: S608
         {"start": low, "end": high},
     ).fetchall()[0][0]
-    finest = math.ceil((high - low).total_seconds() / (points - 1))
+    finest = round_width(math.ceil((high - low).total_seconds() / (points - 1)))
     if samples > 4 * points:
         # The mean distance of samples is then under a quarter of the bucket, so that neither
         # 2 x interval nor 3 x interval decides anything: no need to read every distance.
-        return Plan(low, high, float(finest), 2.0 * finest)
+        return Plan(low, high, finest, 2.0 * finest)
     distances = (
         f"SELECT {source.key} AS line, epoch(ts) - epoch(lag(ts) OVER (PARTITION BY {source.key} ORDER BY ts)) "  # noqa: S608
         f"AS distance FROM ({times})"
@@ -214,5 +222,5 @@ def _raw(cursor: duckdb.DuckDBPyConnection, source: Source, low: datetime, high:
     least = 3 * UNCHANGED_SECONDS if source.family == "latency" else 0.0
     if count <= points:
         return Plan(low, high, 0.0, max(3 * interval, least))
-    bucket = float(max(finest, math.ceil(2 * interval), 1))
+    bucket = round_width(max(finest, math.ceil(2 * interval), 1))
     return Plan(low, high, bucket, max(3 * interval, 2 * bucket, least))

@@ -165,22 +165,22 @@ def test_the_first_pair_of_a_range_has_its_predecessor(filled: Filled) -> None:
 
 
 def test_a_bucket_weighs_each_pair_by_its_time(filled: Filled) -> None:
-    # 200 samples, one a second, 10 points: range 199 s / 9 -> buckets of 23 s. Ten tokens a second; in
-    # [92, 115) one second brings 240: (22 * 10 + 240) / 23 = 20 a second.
+    # 200 samples, one a second, 11 points: range 199 s / 10 -> buckets of 20 s. Ten tokens a second; in
+    # [100, 120) one second brings 240: (19 * 10 + 240) / 20 = 21.5 a second.
     total, samples = 0.0, []
     for second in range(200):
         total += 240 if second == 100 else 10
         samples.append(sample(second, generation_tokens_total=total))
-    # Whole multiples of 23 s since 1970: T0 (2026-11-30T12:00Z = 1796040000 s) is 1796040000 % 23 = 1 s into a bucket.
+    # Whole multiples of 20 s since 1970: T0 (2026-11-30T12:00Z = 1796040000 s) is one of them.
     _fill(filled, samples)
-    table = filled.store.query("engine_series", {"start": at(0), "end": at(199), "points": 10})
-    assert table.schema.metadata[b"bucket_seconds"] == b"23"
+    table = filled.store.query("engine_series", {"start": at(0), "end": at(199), "points": 11})
+    assert table.schema.metadata[b"bucket_seconds"] == b"20"
     rows = table.to_pylist()
-    assert len(rows) <= 10
+    assert len(rows) <= 11
     peak = next(row for row in rows if row["generation_tokens_per_second_max"] == 240)
-    assert peak["generation_tokens_per_second"] == pytest.approx(20)
+    assert peak["generation_tokens_per_second"] == pytest.approx(21.5)
     assert peak["generation_tokens_per_second_min"] == 10
-    assert peak["samples"] == 23
+    assert peak["samples"] == 20
     assert sum(row["samples"] for row in rows) == 200
     others = [row["generation_tokens_per_second"] for row in rows if row is not peak]
     assert others == pytest.approx([10] * (len(rows) - 1))
