@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.collector import ROOT, running_collector
 from tests.support.scripted_server import Call, Reply, ScriptedServer, answer
 from tests.support.wait import until
 
+pytestmark = pytest.mark.timeout(600)
 SMALL = ["--input-tokens", "20", "--output-tokens", "5", "--requests", "8", "--repeats", "1", "--no-warmup"]
 
 
@@ -40,13 +43,13 @@ def test_the_collector_stores_what_the_command_line_measures(tmp_path: Path) -> 
     with ScriptedServer() as server, running_collector(tmp_path) as collector:
         done = subprocess.run(
             command(server.url, "--name", "from a terminal", "--json"),
-            capture_output=True, text=True, timeout=100, cwd=ROOT, env=environment(tmp_path), check=False,
+            capture_output=True, text=True, timeout=240, cwd=ROOT, env=environment(tmp_path), check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         printed = json.loads(done.stdout)
         run_id = printed["run_id"]
         run = until(
-            lambda: next((r for r in collector.rows("loadtest_runs") if r["state"] == "finished"), None), 30, "its end"
+            lambda: next((r for r in collector.rows("loadtest_runs") if r["state"] == "finished"), None), 120, "its end"
         )
         stages = collector.rows("loadtest_stages", run_id=run_id)
         requests = collector.rows("loadtest_requests", run_id=run_id)
@@ -71,9 +74,9 @@ def test_an_endpoint_under_another_load_test_is_left_alone(tmp_path: Path) -> No
             cwd=ROOT,
             env=environment(tmp_path),
         ) as first:
-            until(lambda: server.measured(), 60, "its first request")
+            until(lambda: server.measured(), 240, "its first request")
             second = subprocess.run(
-                command(server.url), capture_output=True, text=True, timeout=60, cwd=ROOT, env=environment(tmp_path),
+                command(server.url), capture_output=True, text=True, timeout=240, cwd=ROOT, env=environment(tmp_path),
                 check=False,
             )  # fmt: skip
             assert second.returncode == 1
@@ -81,5 +84,5 @@ def test_an_endpoint_under_another_load_test_is_left_alone(tmp_path: Path) -> No
             # Somebody stops the first one from the page; the command line hears of it.
             (row,) = collector.client.command("loadtest_status", {})["runs"]
             collector.client.command("loadtest_stop", {"run_id": row["run_id"]})
-            assert first.wait(60) == 4  # nothing of it was measured
+            assert first.wait(240) == 4  # nothing of it was measured
         assert len(server.measured()) == 1

@@ -61,7 +61,7 @@ def cli(data: Path, *arguments: str, ports: tuple[int, ...] = ()) -> subprocess.
         env=environment(data, *ports),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
 
 
@@ -98,4 +98,4 @@ def running_collector(data: Path, *ports: int, **more: str) -> Iterator[RunningC
     finally:
         if process.poll() is None:
             process.terminate()
-        process.wait(30)
+        process.wait(120)

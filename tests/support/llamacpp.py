@@ -72,8 +72,8 @@ def llamacpp_server(port: int | None = None, context: int = 2048, slots: int = 2
             return False
 
     try:
-        until(ready, 60, f"llama.cpp at {url} to be ready")
+        until(ready, 120, f"llama.cpp at {url} to be ready")
         yield url
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)

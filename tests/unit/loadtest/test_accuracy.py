@@ -19,12 +19,17 @@ def mean(values: list[float]) -> float:
 
 @pytest.mark.parametrize("users", [1, 8])
 def test_ttft_tpot_and_throughput_are_recovered_within_2_percent(tmp_path: Path, users: int) -> None:
+    number = max(6, 4 * users)
+
     def reply(call: Call) -> Reply:
+        # the stage of one user that goes before the one of several is of no interest here
+        if users > 1 and len(server.measured()) <= number:
+            return answer(call)
         return answer(call, first=FIRST, each=EACH)
 
     with ScriptedServer(reply) as server:
-        told = run(spec(server.url, levels=[users], requests=max(6, 4 * users), output={"tokens": TOKENS}), tmp_path)
-        calls = server.measured()[-max(6, 4 * users) :]
+        told = run(spec(server.url, levels=[users], requests=number, output={"tokens": TOKENS}), tmp_path)
+        calls = server.measured()[-number:]
     stage = told.stages[-1]
     requests = [request for request in told.requests if request.stage_id == stage.stage_id]
     assert len(calls) == len(requests) == stage.succeeded

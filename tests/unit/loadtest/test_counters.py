@@ -16,7 +16,7 @@ from tests.support.wait import free_port
 @pytest.mark.engine
 def test_llama_cpp_counts_a_request_that_has_just_ended() -> None:
     # The server itself says in each answer how many tokens it made; it adds them to its counters when a request ends.
-    with llamacpp_server() as url:
+    with llamacpp_server(threads=1) as url:
         reader = CounterReader(url, Settings())
         before = reader.read()
         made = complete(url, "Once upon a time", 12) + complete(url, "In a faraway land", 7)
@@ -36,10 +36,10 @@ def test_llama_cpp_counts_a_request_that_has_just_ended() -> None:
 @pytest.mark.engine
 def test_another_server_at_the_same_address_is_another_life() -> None:
     port = free_port()
-    with llamacpp_server(port) as url:
+    with llamacpp_server(port, threads=1) as url:
         complete(url, "Hello", 3)
         before = CounterReader(url, Settings()).read()
-    with llamacpp_server(port) as url:
+    with llamacpp_server(port, threads=1) as url:
         told = difference(before, CounterReader(url, Settings()).read())
     assert told.restarted is not None
     assert told.counted == {}

@@ -153,7 +153,9 @@ def test_what_a_worker_tells_is_stored_with_the_engines_and_their_lives(place: P
 def test_a_run_that_goes_on_tells_how_far_it_is_and_a_stop_keeps_what_was_measured(place: Place) -> None:
     manager = place.manage("hold")
     run_id = start(manager, VLLM)["run_id"]
-    told = until(lambda: s if (s := status(manager, run_id))["done"] == 2 else None, what="progress")
+    told = until(
+        lambda: s if (s := status(manager, run_id))["done"] == 2 else None, timeout_seconds=60, what="progress"
+    )
     assert (told["state"], told["stage"], told["stages"], told["level"], told["planned"]) == ("running", 0, 1, 1.0, 3)
     assert told["rate_tokens_per_second"] == 25.0
     assert place.run(run_id)["state"] == "running"
@@ -174,11 +176,11 @@ def test_a_second_run_on_an_engine_waits_and_says_for_which(place: Place) -> Non
     third = start(manager, LLAMA, name="third")
     assert third["waits_for"] == second["run_id"]
     stop(manager, first)
-    until(lambda: status(manager, second["run_id"])["state"] == "running", what="the second's turn")
+    until(lambda: status(manager, second["run_id"])["state"] == "running", timeout_seconds=60, what="the second's turn")
     assert status(manager, third["run_id"])["waits_for"] == second["run_id"]
     assert place.run(second["run_id"])["detail"] is None
     stop(manager, second["run_id"])
-    until(lambda: status(manager, third["run_id"])["state"] == "running", what="the third's turn")
+    until(lambda: status(manager, third["run_id"])["state"] == "running", timeout_seconds=60, what="the third's turn")
 
 
 def test_runs_on_different_engines_go_on_at_once(place: Place) -> None:
@@ -213,7 +215,7 @@ def test_a_worker_that_breaks_fails_its_run_with_its_last_words(place: Place, sc
 def test_a_worker_that_is_killed_fails_its_run(place: Place) -> None:
     manager = place.manage("hold")
     run_id = start(manager, VLLM)["run_id"]
-    until(lambda: status(manager, run_id)["done"], what="progress")
+    until(lambda: status(manager, run_id)["done"], timeout_seconds=60, what="progress")
     (child,) = children(os.getpid())
     os.kill(child, signal.SIGKILL)
     row = place.ended(manager, run_id)
@@ -230,7 +232,7 @@ def test_a_worker_that_does_not_stop_is_killed(place: Place, monkeypatch: pytest
     monkeypatch.setattr("loadtest.worker_process.STOP_GRACE_SECONDS", 0.5)
     manager = place.manage("stubborn")
     run_id = start(manager, VLLM)["run_id"]
-    until(lambda: status(manager, run_id)["stages"], what="the first record")
+    until(lambda: status(manager, run_id)["stages"], timeout_seconds=60, what="the first record")
     stop(manager, run_id)
     row = place.ended(manager, run_id)
     assert (row["state"], row["detail"]) == ("stopped", "stopped before its first request was sent")
@@ -254,7 +256,7 @@ def test_a_run_is_trusted_unless_something_failed_speaks_against_it(place: Place
 def test_the_end_of_the_collector_stops_its_runs_in_good_order(place: Place) -> None:
     manager = place.manage("hold")
     running, waiting = start(manager, VLLM)["run_id"], start(manager, VLLM)["run_id"]
-    until(lambda: status(manager, running)["done"], what="progress")
+    until(lambda: status(manager, running)["done"], timeout_seconds=60, what="progress")
     manager.close()
     assert [(place.run(r)["state"], place.run(r)["detail"]) for r in (running, waiting)] == [
         ("stopped", "the collector was stopped"),

@@ -58,5 +58,9 @@ def test_killing_it_takes_its_children_along() -> None:
     grandchild = psutil.Process(int(next(child.lines())))
     child.kill()
     assert child.wait() == "the load generator was killed by signal 9"
-    until(lambda: not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE, what="its child to end")
+    until(
+        lambda: not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE,
+        timeout_seconds=60,
+        what="its child to end",
+    )
     assert os.getpgid(0) != child.pid

@@ -64,9 +64,8 @@ def test_8_hits_are_had_where_they_are_wanted(tmp_path: Path) -> None:
 
 
 def test_8_llama_cpp_is_asked_not_to_use_its_cache(tmp_path: Path) -> None:
-    payloads = ("props", "llamacpp_0.6.0_props.json"), ("slots", "llamacpp_0.6.0_slots_one_busy.json")
-    gets = {f"/{path}": (PAYLOADS / name).read_text() for path, name in payloads if (PAYLOADS / name).exists()}
-    gets["/v1/models"] = json.dumps({"data": [{"id": "m", "owned_by": "llamacpp", "meta": {}}]})
+    models = json.dumps({"data": [{"id": "m", "owned_by": "llamacpp", "meta": {}}]})
+    gets = {"/props": (PAYLOADS / "llamacpp_0.6.0_props.json").read_text(), "/v1/models": models}
     with ScriptedServer(gets=gets) as server:
         told = run(spec(server.url), tmp_path)
         bodies = [call.body for call in server.measured()]
@@ -126,8 +125,8 @@ def test_11_latency_counts_from_when_a_request_was_due(tmp_path: Path) -> None:
         calls = server.measured()
     # One at a time: the last of ten, due after 9/20 s, ends after ten answers by the server's own clock.
     last = calls[-1].sent_at[-1] - calls[0].received_at
-    assert told.requests[-1].from_schedule_seconds == pytest.approx(last - 9 / rate, abs=0.1)
-    assert told.stage.e2e_p50_seconds == pytest.approx(taking, abs=0.1)
+    assert told.requests[-1].from_schedule_seconds == pytest.approx(last - 9 / rate, rel=0.2)
+    assert taking <= (told.stage.e2e_p50_seconds or 0) < (told.requests[-1].from_schedule_seconds or 0) / 2
     assert told.details()["client"]["held_back"] >= 8
     assert told.severities("offered_rate") or told.severities("rate_not_kept"), [j.code for j in told.judgements]
 
@@ -226,12 +225,13 @@ def test_16_lengths_lie_between_the_bounds_and_are_kept(tmp_path: Path) -> None:
 
 def test_19_requests_leave_by_the_clock_and_not_after_an_answer(tmp_path: Path) -> None:
     # vllm-playground slept after each reply and called it a rate.
-    with ScriptedServer(measured_only(lambda call: answer(call, first=0.4))) as server:
+    with ScriptedServer(measured_only(lambda call: answer(call, first=4.0))) as server:
         told = run(spec(server.url, mode="constant", levels=[20], requests=20), tmp_path)
-        came = [call.received_at for call in server.measured()]
-    # 20 a second for 20 requests, each of which takes 0.4 s: the last comes 0.95 s after the first, not 8 s.
-    assert came[-1] - came[0] == pytest.approx(0.95, abs=0.1)
+        calls = server.measured()
+    # 20 a second for 20 requests: the last is due after 0.95 s, long before the first answer begins after 4 s.
     assert [request.scheduled_seconds for request in told.requests] == pytest.approx([n / 20 for n in range(20)])
+    assert all((r.sent_seconds or 0) >= (r.scheduled_seconds or 0) - 0.002 for r in told.requests)
+    assert max(call.received_at for call in calls) < min(call.sent_at[0] for call in calls)
     assert told.stage.offered_requests_per_second == 20
 
 
@@ -325,7 +325,8 @@ def test_endpoints_take_turns_a_b_b_a(tmp_path: Path) -> None:
 
 def test_the_steady_window_has_all_users_busy(tmp_path: Path) -> None:
     def reply(call: Call) -> Reply:
-        return answer(call, first=0.05, each=0.01)
+        # of 12 requests of the first stage and 12 of the second the last two take long
+        return answer(call, first=2.0 if len(server.measured()) > 22 else 0.05, each=0.01)
 
     with ScriptedServer(measured_only(reply)) as server:
         told: Told = run(spec(server.url, levels=[1, 3], requests=12), tmp_path)
@@ -337,5 +338,6 @@ def test_the_steady_window_has_all_users_busy(tmp_path: Path) -> None:
     end = (stage.window_end - stage.ts).total_seconds()
     # It begins when the third user has sent, and ends when the first user finds no thirteenth request to send.
     assert begin == pytest.approx(sorted(request.sent_seconds or 0 for request in requests)[2], abs=1e-5)
-    assert end == pytest.approx(sorted(request.done_seconds or 0 for request in requests)[12 - 3], abs=0.02)
+    done = sorted(request.done_seconds or 0 for request in requests)
+    assert done[12 - 3] - 1e-5 <= end < done[12 - 2]
     assert sum(request.in_window for request in requests) < 12

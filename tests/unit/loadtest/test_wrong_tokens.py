@@ -121,8 +121,8 @@ def test_5_reasoning_is_the_first_token_and_visible_text_comes_later(tmp_path: P
     told, calls = ran(reply, tmp_path, api="chat")
     first = mean([call.sent_at[0] - call.received_at for call in calls])
     visible = mean([call.sent_at[2] - call.received_at for call in calls])
-    assert told.stage.ttft_mean_seconds == pytest.approx(first, abs=0.03)
-    assert told.details()["ttfv_mean_seconds"] == pytest.approx(visible, abs=0.03)
+    assert told.stage.ttft_mean_seconds == pytest.approx(first, abs=LATE / 6)
+    assert told.details()["ttfv_mean_seconds"] == pytest.approx(visible, abs=LATE / 6)
     assert visible - first >= LATE / 3
     assert told.requests[0].chunks == 5
 
