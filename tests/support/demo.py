@@ -107,10 +107,10 @@ class Demo:
         """All rows of one second of the story."""
         ts = self.start + timedelta(seconds=second)
         rows: list[Row] = [*self._machine(ts, second)]
-        if second % 2 == 0:
-            for engine_id in self.engines:
+        for engine_id in self.engines:
+            rows.extend(self._memory(engine_id, ts, second))
+            if second % 2 == 0:
                 rows.append(self._sample(engine_id, ts, second))
-                rows.extend(self._memory(engine_id, ts, second))
                 rows.append(self._engine_health(engine_id, ts))
         if second % 10 == 0 and self._state(VLLM, second) == EngineState.READY and VLLM in self.engines:
             rows.extend(_histograms(ts, second))
