@@ -78,7 +78,8 @@ def test_an_unknown_process_start_counts_from_its_first_snapshot(filled: Filled)
     assert _latency(filled)[0]["count"] == 3
 
 
-def test_epochs_are_merged_bucket_by_bucket_not_by_percentile(filled: Filled) -> None:
+def test_24_epochs_are_merged_bucket_by_bucket_not_by_percentile(filled: Filled) -> None:
+    # monitoring-dashboard-samples#1188, vllm-htop: percentiles were averaged.
     filled.put(engine(), epoch("e1", started=-1000), epoch("e2", started=30))
     filled.put(*histogram(-5, {0.1: 0, 1.0: 0, INF: 0}, 0.0, epoch_id="e1"))
     filled.put(*histogram(20, {0.1: 90, 1.0: 90, INF: 90}, 4.5, epoch_id="e1"))

@@ -182,7 +182,8 @@ def test_the_warm_up_of_aiperf_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("name", ["llama_bench_readme.json", "llama_bench_readme.jsonl", "llama_bench.csv"])
-def test_llama_bench_in_each_of_its_forms(name) -> None:
+def test_21_llama_bench_in_each_of_its_forms_is_told_apart_from_a_server(name) -> None:
+    # llama.cpp#25121: llama-bench calls the library in its own process, without HTTP, slots and samplers.
     found = imported(name)
     prefill, decode = of(LoadtestStage, found)
     assert (prefill.engine, prefill.engine_version) == ("llama.cpp", "b5163-8cf427ff")

@@ -55,7 +55,8 @@ def judgements(rows: list[Row]) -> list[tuple[str, str, str]]:
     return [(row.code, row.severity, row.text) for row in rows if isinstance(row, LoadtestJudgement)]
 
 
-def test_energy_is_told_for_each_output_token_and_each_request(writer: Writer) -> None:
+def test_25_energy_is_told_for_each_output_token_and_each_request(writer: Writer) -> None:
+    # InferenceX-app#393, mlcommons/inference#2558: energy by output token alone was compared across lengths.
     # 300 W for 10 s: 3000 J over 2000 tokens and over 40 requests.
     writer.put([held(12, 5000), held(12, 700, device_id=None, method="rss", cpu_cores=1.25)])
     writer.put([device_sample(second, power_watts=300.0) for second in range(5, 25)])
@@ -182,6 +183,7 @@ def test_cores_are_not_judged_where_samples_cover_less_than_half_of_the_stage(wr
 def test_26_memory_that_others_held_on_the_device_is_told_apart(
     writer: Writer, others: int, severity: str, text: str
 ) -> None:
+    # optimum-benchmark#123, #154: all memory of a GPU was charged to the engine under test.
     writer.put([held(12, 5000), *([held(12, others, engine_id=None)] if others else [])])
     rows = ask(writer, over())
     assert judgements(rows) == [("device_shared", severity, text)]
