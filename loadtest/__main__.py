@@ -79,11 +79,11 @@ class Run(BaseModel):
         if self.as_json:
             print(results.json_document(outcome.run_id, outcome.stages, outcome.judgements, outcome.ended))
         else:
-            print(display.stages_table(outcome.stages))
-            print("\n".join(display.judgement_lines(outcome.judgements, outcome.stages)))
+            print(display.stages_table(outcome.stages), end="\n\n")
+            print("\n".join(display.judgement_lines(outcome.judgements, outcome.stages)), end="\n\n")
+            print(f"stored as {outcome.run_id}" if outcome.stored else "not stored: no collector followed the run")
             for _, _, found in results.crossovers(outcome.stages, outcome.judgements):
                 print(found.sentence)
-            print(f"stored as {outcome.run_id}" if outcome.stored else "not stored: no collector followed the run")
         if outcome.failed is not None:
             sys.exit(f"loadtest: {outcome.failed}")
         sys.exit(0 if outcome.trusted else EXIT_NOT_TRUSTED)

@@ -112,14 +112,24 @@ def stages_table(stages: Sequence[LoadtestStage]) -> str:
 
 
 def judgement_lines(judgements: Iterable[LoadtestJudgement], stages: Sequence[LoadtestStage]) -> list[str]:
-    """Each judgement as a line, the worst first, with the stage that it is about."""
-    names = {stage.stage_id: f"{stage.label} at {_level(stage)}, repeat {stage.repeat + 1}: " for stage in stages}
+    """
+    What was found as lines, the worst first, with the stage that it is about.
+
+    What was found in several stages is one line, in the words of the first of them.
+    """
+    names = {stage.stage_id: f"{stage.label} at {_level(stage)}, repeat {stage.repeat + 1}" for stage in stages}
     order = {"failed": 0, "warning": 1, "note": 2, "ok": 3}
-    return [
-        f"{judgement.severity}: {names.get(judgement.stage_id, '') if judgement.stage_id is not None else ''}"
-        f"{judgement.text}"
-        for judgement in sorted(judgements, key=lambda each: order.get(each.severity, 0))
-    ]
+    found: dict[tuple[str, str, bool], list[LoadtestJudgement]] = {}
+    for judgement in sorted(judgements, key=lambda each: order.get(each.severity, 0)):
+        of_run = judgement.stage_id is None
+        found.setdefault((judgement.severity, judgement.code, of_run), []).append(judgement)
+    lines = []
+    for (severity, _, of_run), alike in found.items():
+        for judgement in alike if of_run else alike[:1]:
+            where = names.get(judgement.stage_id, "") if judgement.stage_id is not None else ""
+            where += f" (and {len(alike) - 1} more of {len(stages)} stages)" if where and len(alike) > 1 else ""
+            lines.append(f"{severity}: {where + ': ' if where else ''}{judgement.text}")
+    return lines
 
 
 def _level(stage: LoadtestStage) -> str:

@@ -51,6 +51,11 @@ def test_several_endpoints_by_repeated_or_joined_urls(tmp_path: Path) -> None:
         asked = len(one.measured()), len(other.measured())
     assert joined.returncode == 0, joined.stderr
     assert asked == (8, 8)
+    # What holds of both stages is said once, and the comparison comes last.
+    notes = [line for line in joined.stdout.splitlines() if "could not be checked" in line]
+    assert len(notes) == 1
+    assert "(and 1 more of 2 stages)" in notes[0]
+    assert all(server.url.removeprefix("http://") in joined.stdout.splitlines()[-1] for server in (one, other))
 
 
 def test_a_run_that_is_not_to_be_trusted_has_an_exit_status_of_its_own(tmp_path: Path) -> None:
