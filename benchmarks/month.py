@@ -255,10 +255,11 @@ def one_step(connection: duckdb.DuckDBPyConnection, begin: datetime, end: dateti
     connection.execute("CHECKPOINT")
     lap("delete")
     for table in compaction.KEYS:
-        while (day := compaction.due(connection, table, end)) is not None:
+        while (due := compaction.due(connection, table, end)) is not None:
             connection.begin()
-            compaction.compact(connection, table, day)
+            compaction.compact(connection, table, due)
             connection.commit()
+            connection.execute("CHECKPOINT")
     lap("compact")
     connection.execute("CHECKPOINT")
     lap("checkpoint")

@@ -1,9 +1,9 @@
 """
-Compaction: a past day of a table is written anew, sorted by engine or device, which about halves its bytes.
+Compaction: past days of a table are written anew, sorted by engine or device, which about halves their bytes.
 
-Samples of all engines and devices arrive interleaved, and columns compress badly while values of different ones
+Rows of all engines and devices arrive interleaved, and columns compress badly while values of different ones
 alternate. One transaction inserts the sorted rows, deletes the ones they were made of and moves `compacted` on. Rows
-that come for such a day afterwards stay where they are.
+that come for such a time afterwards stay where they are.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from types import MappingProxyType
 
 import duckdb
 
-from store.rollup import BEGINNING, LOOKBACK, floor, state
+from store.rollup import BEGINNING, floor, state
 
-DAY = timedelta(days=1)
+# Few samples come later than this.
+SETTLED = timedelta(hours=2)
+# How much is sorted at once: enough rows of each engine to fill DuckDB's vectors of 2048, few enough to be quick.
+OF_SAMPLES, OF_MINUTES = timedelta(hours=6), timedelta(days=5)
 # Only tables that gain by it: a histogram's rows repeat their time and sum, which sorting by bound would tear apart.
 KEYS: Mapping[str, str] = MappingProxyType(
     {
@@ -31,29 +34,34 @@ KEYS: Mapping[str, str] = MappingProxyType(
 )
 
 
+def step(table: str) -> timedelta:
+    """How much of a table is sorted at once."""
+    return OF_MINUTES if table.endswith("_minute") else OF_SAMPLES
+
+
 def due(connection: duckdb.DuckDBPyConnection, table: str, now: datetime) -> datetime | None:
     """
-    The oldest UTC day of a table that can be compacted; None: there is none, or the next one has to wait.
+    Beginning of the oldest step of a table that can be compacted; None: there is none, or the next one has to wait.
 
-    A day waits until no rollup looks back into it, and is rolled up by the hour itself. Where a clock was set back
-    over midnight, its rows of `device_sample` stay as they are until they are deleted, see `_interleaved`.
+    A step waits until it is over and rolled up by the hour. Where a clock was set back over its end, the
+    rows of `device_sample` stay as they are until they are deleted, see `_interleaved`.
     """
     # S608: tables and keys are the constants above, in this and all statements of this module.
     reached = _reached(connection, table)
-    end = floor(min(now - LOOKBACK, state(connection).hour_until or BEGINNING), DAY)
+    end = floor(min(now - SETTLED, state(connection).hour_until or BEGINNING), step(table))
     oldest = connection.execute(
         f"SELECT min(ts) FROM {table} WHERE ts >= $reached AND ts < $end",  # noqa: S608
         {"reached": reached, "end": end},
     ).fetchall()[0][0]
     if not isinstance(oldest, datetime):
         return None
-    day = floor(oldest.astimezone(UTC), DAY)
-    return None if table == "device_sample" and _interleaved(connection, day) else day
+    start = floor(oldest.astimezone(UTC), step(table))
+    return None if table == "device_sample" and _interleaved(connection, start) else start
 
 
-def compact(connection: duckdb.DuckDBPyConnection, table: str, day: datetime) -> int:
-    """Write the rows of one UTC day anew; returns how many. The caller has begun a transaction."""
-    span = {"a": day, "b": day + DAY}
+def compact(connection: duckdb.DuckDBPyConnection, table: str, start: datetime) -> int:
+    """Write the rows of one step anew; returns how many. The caller has begun a transaction."""
+    span = {"a": start, "b": start + step(table)}
     where = "ts >= $a AND ts < $b"
     # Rows of a transaction that is not committed have row ids above those of all that are.
     (last,) = connection.execute(f"SELECT coalesce(max(rowid), -1) FROM {table} WHERE {where}", span).fetchall()[0]  # noqa: S608
@@ -68,7 +76,7 @@ def compact(connection: duckdb.DuckDBPyConnection, table: str, day: datetime) ->
     if added != deleted:
         raise duckdb.DataError(f"{added} rows of {table} were written anew where {deleted} are there")
     connection.execute("DELETE FROM compacted WHERE table_name = $table", {"table": table})
-    connection.execute("INSERT INTO compacted VALUES ($table, $until)", {"table": table, "until": day + DAY})
+    connection.execute("INSERT INTO compacted VALUES ($table, $until)", {"table": table, "until": span["b"]})
     if table == "device_sample":
         # What is sorted now is no longer late; what is gone needs no note.
         connection.execute(
@@ -85,11 +93,11 @@ def _reached(connection: duckdb.DuckDBPyConnection, table: str) -> datetime:
     return reached.astimezone(UTC) if isinstance(reached, datetime) else BEGINNING
 
 
-def _interleaved(connection: duckdb.DuckDBPyConnection, day: datetime) -> bool:
-    """Whether rows of later days were written before the last one of this day: sorted, their order would be lost."""
+def _interleaved(connection: duckdb.DuckDBPyConnection, start: datetime) -> bool:
+    """Whether later rows were written before the last one of this step: sorted, their order would be lost."""
     (found,) = connection.execute(
         "SELECT coalesce(max(rowid) FILTER (ts < $b) > min(rowid) FILTER (ts >= $b), false) "
         "FROM device_sample WHERE ts >= $a",
-        {"a": day, "b": day + DAY},
+        {"a": start, "b": start + step("device_sample")},
     ).fetchall()[0]
     return bool(found)

@@ -49,7 +49,7 @@ class Maintenance:
 
     def once(self, now: datetime) -> None:
         """
-        One round as of `now`: roll up, delete, compact a day of each table. Raises `StoreError` or `duckdb.Error`.
+        One round as of `now`: roll up, delete, compact a step of each table. Raises `StoreError` or `duckdb.Error`.
 
         What was done until then stays done, and the next round goes on from there.
         """
@@ -108,6 +108,6 @@ class Maintenance:
 
     @staticmethod
     def _compact_due(cursor: duckdb.DuckDBPyConnection, table: str, now: datetime) -> None:
-        day = compaction.due(cursor, table, now)
-        if day is not None:
-            compaction.compact(cursor, table, day)
+        start = compaction.due(cursor, table, now)
+        if start is not None:
+            compaction.compact(cursor, table, start)

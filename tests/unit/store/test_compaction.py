@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ from hypothesis import strategies as st
 from settings import StoreSettings
 from store import compaction
 from store.maintenance import Maintenance
+from store.rollup import floor
 from store.writer import Writer
 from tests.support.rows import HOST, at, device, device_sample, engine, epoch, held, histogram, sample
 from tests.support.wait import until
 
-DAY, STEP = 86_400, 8 * 3600.0
+DAY, STEP = 86_400, 8 * 3600
 SETTINGS = StoreSettings(raw_days=30, detail_days=30)
 GPUS = ("GPU-a", "GPU-b")
 
@@ -49,55 +51,53 @@ def value(writer: Writer, sql: str) -> Any:
 
 
 def maintain(writer: Writer, seconds: float) -> None:
-    """Rounds as of `seconds` after T0, until every day that is due was compacted."""
-    for _ in range(4):
+    """Rounds as of `seconds` after T0, until all that is due was compacted."""
+    for _ in range(7):
         Maintenance(writer, SETTINGS).once(at(seconds))
 
 
-def fill(writer: Writer, days: float, step: float = STEP) -> None:
-    """Samples of all kinds, interleaved over engines and devices as a collector writes them; energy 2 J/s and 3 J/s."""
-    seconds = 0.0
-    while seconds < days * DAY:
-        writer.put(
-            [
-                *(
-                    device_sample(seconds, name, energy_joules_total=1000.0 + rate * seconds)
-                    for rate, name in enumerate(GPUS, 2)
-                ),
-                sample(seconds, generation_tokens_total=seconds),
-                *histogram(seconds, {0.1: seconds, float("inf"): 2 * seconds}),
-                held(seconds, 1000, device_id=GPUS[0]),
-            ]
-        )
-        seconds += step
+def fill(writer: Writer, days: float, step: int = STEP) -> None:
+    """Samples of all kinds, three each time, as a collector writes them; energy 2 J/s and 3 J/s."""
+    for start in range(0, int(days * DAY), int(step)):
+        for seconds in (start, start + 10, start + 20):
+            writer.put(
+                [
+                    *(
+                        device_sample(seconds, name, energy_joules_total=1000.0 + rate * seconds)
+                        for rate, name in enumerate(GPUS, 2)
+                    ),
+                    sample(seconds, generation_tokens_total=float(seconds)),
+                    *histogram(seconds, {0.1: seconds, float("inf"): 2 * seconds}),
+                    held(seconds, 1000, device_id=GPUS[0]),
+                ]
+            )
     writer.flush()
 
 
-def test_every_row_of_a_compacted_day_is_there_once_and_sorted(writer: Writer) -> None:
-    fill(writer, 4)
+def test_every_row_of_a_compacted_time_is_there_once_and_sorted(writer: Writer) -> None:
+    fill(writer, 2)
     before = {table: rows(writer, table) for table in compaction.KEYS if not table.endswith("_minute")}
-    maintain(writer, 4 * DAY)
+    maintain(writer, 2 * DAY)
     assert {table: rows(writer, table) for table in before} == before
-    # T0 is some time of a UTC day, and 26 h are left as they are: two days at least are over
+    # two hours are left as they are, and the rest of six
     cursor = writer.cursor()
     until_ = cursor.execute("SELECT until FROM compacted WHERE table_name = 'device_sample'").fetchall()[0][0]
     order = cursor.execute(
-        "SELECT device_id FROM device_sample WHERE ts >= $until - INTERVAL 1 DAY AND ts < $until ORDER BY rowid",
-        {"until": until_},
+        "SELECT device_id FROM device_sample WHERE ts >= $since AND ts <= $since + INTERVAL 20 SECOND ORDER BY rowid",
+        {"since": at(DAY)},
     ).fetchall()
     cursor.close()
-    assert at(2 * DAY) <= until_ <= at(4 * DAY - 26 * 3600)
-    assert order == sorted(order)
-    assert len(set(order)) == 2
+    assert at(DAY) < until_ <= at(2 * DAY - 2 * 3600)
+    assert [name for (name,) in order] == [GPUS[0]] * 3 + [GPUS[1]] * 3
 
 
 def test_nothing_is_compacted_twice_or_too_early(writer: Writer) -> None:
-    fill(writer, 4)
-    maintain(writer, 4 * DAY)
+    fill(writer, 2)
+    maintain(writer, 2 * DAY)
     state = rows(writer, "compacted"), value(writer, "SELECT max(rowid) FROM engine_sample")
-    maintain(writer, 4 * DAY + 60)
+    maintain(writer, 2 * DAY + 60)
     assert (rows(writer, "compacted"), value(writer, "SELECT max(rowid) FROM engine_sample")) == state
-    assert value(writer, "SELECT max(until) FROM compacted") <= at(4 * DAY - 26 * 3600)
+    assert value(writer, "SELECT max(until) FROM compacted") <= at(2 * DAY - 2 * 3600)
 
 
 def energy(writer: Writer, begin: float, end: float) -> float:
@@ -112,32 +112,32 @@ def energy(writer: Writer, begin: float, end: float) -> float:
 
 def test_energy_goes_on_over_the_edge_of_what_is_compacted(writer: Writer) -> None:
     """Expected: two devices of 2 W and 3 W, from the first sample to the last: 5 J/s x the seconds between them."""
-    fill(writer, 4)
-    maintain(writer, 4 * DAY)
-    last = 4 * DAY - STEP
+    fill(writer, 2)
+    maintain(writer, 2 * DAY)
+    last = 2 * DAY - STEP + 20
     assert energy(writer, 0, last + 1) == pytest.approx(5 * last)
 
 
-def test_a_late_sample_of_a_compacted_day_stays_behind_what_was_written_before_it(writer: Writer) -> None:
+def test_a_late_sample_of_a_compacted_time_stays_behind_what_was_written_before_it(writer: Writer) -> None:
     """
     The clock shows the first day again for one sample. Expected: its 40 J since the last one before it, 60 J of the
     sample after it, and 5 J/s for all that came before.
     """
-    fill(writer, 4)
-    maintain(writer, 4 * DAY)
-    last = 4 * DAY - STEP
+    fill(writer, 2)
+    maintain(writer, 2 * DAY)
+    last = 2 * DAY - STEP + 20
     joules = 1000.0 + 2 * last
     writer.put([device_sample(1800, GPUS[0], energy_joules_total=joules + 40)])
     writer.flush()
     writer.put([device_sample(last + 50, GPUS[0], energy_joules_total=joules + 100)])
     writer.flush()
     assert energy(writer, 0, last + 60) == pytest.approx(5 * last + 100)
-    Maintenance(writer, SETTINGS).once(at(4 * DAY + 7200))
+    Maintenance(writer, SETTINGS).once(at(2 * DAY + 7200))
     minute = "SELECT energy_joules_increase FROM device_minute WHERE device_id = 'GPU-a' AND first_ts = last_ts AND "
     assert value(writer, f"{minute} last_ts = TIMESTAMPTZ '{at(1800)}'") == 40
 
 
-def test_a_day_whose_order_would_be_lost_stays_as_it_is(writer: Writer) -> None:
+def test_a_time_whose_order_would_be_lost_stays_as_it_is(writer: Writer) -> None:
     """A clock that was set back over midnight: 2 samples of the day after were written before the last of the day."""
     midnight = (at(2 * DAY).replace(hour=0, minute=0, second=0, microsecond=0) - at(0)).total_seconds()
     joules = iter(range(0, 600, 100))
@@ -154,7 +154,7 @@ def test_a_day_whose_order_would_be_lost_stays_as_it_is(writer: Writer) -> None:
 
 
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.integers(0, 2**32), st.lists(st.floats(0, 3.5 * DAY), max_size=4))
+@given(st.integers(0, 2**32), st.lists(st.floats(0, 2 * DAY), max_size=4))
 def test_late_rows_are_kept_whenever_they_come(
     tmp_path_factory: pytest.TempPathFactory, seed: int, late: list[float]
 ) -> None:
@@ -162,10 +162,10 @@ def test_late_rows_are_kept_whenever_they_come(
     chance = random.Random(seed)
     writer = Writer(tmp_path_factory.mktemp("late") / "telemetry.duckdb", SETTINGS, host=HOST)
     try:
-        fill(writer, 3.5)
+        fill(writer, 2)
         expected = {table: rows(writer, table) for table in ("engine_sample", "device_sample", "process_memory")}
         for place, seconds in enumerate(late):
-            Maintenance(writer, SETTINGS).once(at(3.5 * DAY + place))
+            Maintenance(writer, SETTINGS).once(at(2 * DAY + place))
             name = chance.choice(GPUS)
             writer.put([device_sample(seconds, name, energy_joules_total=float(place)), sample(seconds)])
             writer.flush()
@@ -173,7 +173,7 @@ def test_late_rows_are_kept_whenever_they_come(
                 new = rows(writer, table) - expected[table]
                 assert new.total() == 1
                 expected[table] += new
-        maintain(writer, 3.5 * DAY + 100)
+        maintain(writer, 2 * DAY + 100)
         assert {table: rows(writer, table) for table in expected} == expected
     finally:
         writer.close()
@@ -194,13 +194,12 @@ os.kill(os.getpid(), 9)
 
 
 def test_a_crash_before_the_commit_changes_nothing(writer: Writer, python: Any) -> None:
-    fill(writer, 4)
+    fill(writer, 2)
     before = rows(writer, "device_sample")
     writer.close()
-    day = at(DAY).replace(hour=0, minute=0, second=0, microsecond=0)
-    process = python(COMPACT_AND_DIE, writer.path, day.isoformat())
+    process = python(COMPACT_AND_DIE, writer.path, floor(at(DAY), timedelta(hours=6)).isoformat())
     until(lambda: process.poll() is not None)
-    assert process.communicate()[0].strip() == "6"  # two devices, every eight hours
+    assert process.communicate()[0].strip() == "6"  # three rows of two devices
     connection = duckdb.connect(str(writer.path))
     connection.execute("SET TimeZone = 'UTC'")
     assert Counter(map(repr, connection.execute("SELECT * FROM device_sample").fetchall())) == before
