@@ -20,7 +20,7 @@ MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 SETTLE = timedelta(seconds=15)  # an engine may take 10 s to answer, and the writer a second to commit
 # How far back the sample before a range is looked for: as far as a long busy stretch, or a clock that was set, reaches.
 LOOKBACK = timedelta(hours=26)
-DECIMALS = 6  # that rollups by the minute are rounded to: microseconds, as times are sampled
+DECIMALS = 9  # that rollups by the minute are rounded to; what samples have fewer of then compresses as such
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _MERGE = {"_count": "sum", "_sum": "sum", "_increase": "sum", "_seconds": "sum", "_min": "min", "_max": "max"}
 _KEYS = ("host", "engine_id", "epoch_id", "device_id", "quantity", "bounds")
@@ -246,7 +246,7 @@ def _roll(
     connection: duckdb.DuckDBPyConnection, begin: datetime, end: datetime, families: Sequence[str] = FAMILIES
 ) -> None:
     for family in families:
-        # More digits would only fill the disk: no sample has them.
+        # Sums and quotients of binary fractions have more digits than what they are made of, which fill the disk.
         rounded = ", ".join(
             f"round({name}, {DECIMALS}) AS {name}" for name in _columns(connection, family, of_type="DOUBLE")
         )
