@@ -77,7 +77,7 @@ class StoreSettings(BaseModel):
     low_free_bytes: int = Field(2_000_000_000, ge=0, description="warn when the data folder's disk has less room")
     low_days: float = Field(7.0, ge=0, description="warn when the disk is full sooner, at the present growth")
     raw_days: int = Field(7, ge=2, description="days that samples are kept for; rollups by the minute follow")
-    detail_days: int = Field(2, ge=2, description="days of histograms every 10 s and of how each sampling went")
+    detail_days: int = Field(1, ge=1, description="days of histograms every 10 s and of how each sampling went")
     minute_days: int = Field(90, ge=2, description="days of rollups by the minute; those by the hour stay for ever")
 
     @model_validator(mode="after")

@@ -144,15 +144,15 @@ def test_samples_of_a_chart_are_those_of_a_persons_sql(sides: Sides) -> None:
 
 def test_minutes_of_a_chart_are_those_of_a_persons_sql(sides: Sides) -> None:
     start, end, points = ZOOMS["minutes"]
-    # 240 minutes on at most 100 points: buckets of three minutes.
+    # 240 minutes on at most 100 points: 2.4 minutes, and the next width that people count by is five.
     engines = [
         (row["engine_id"], row["ts"], row["generation_tokens_per_second"], row["generation_tokens_per_second_max"],
          row["requests_running"], row["kv_used_fraction_max"])
         for row in sides.chart("engine_series", start, end, points)
     ]  # fmt: skip
-    assert len(engines) == 2 * 80
+    assert len(engines) == 2 * 48
     assert engines == sides.sql(
-        "SELECT engine_id, time_bucket(INTERVAL 3 MINUTE, ts) AS bucket, "
+        "SELECT engine_id, time_bucket(INTERVAL 5 MINUTE, ts) AS bucket, "
         "sum(generation_tokens_increase) / sum(generation_tokens_window_seconds), "
         "max(generation_tokens_per_second_max), sum(requests_running_sum) / sum(requests_running_count), "
         "max(kv_used_fraction_max) FROM engine_minute GROUP BY ALL ORDER BY ALL"
@@ -162,7 +162,7 @@ def test_minutes_of_a_chart_are_those_of_a_persons_sql(sides: Sides) -> None:
         for row in sides.chart("device_series", *ZOOMS["minutes"])
     ]
     assert devices == sides.sql(
-        "SELECT time_bucket(INTERVAL 3 MINUTE, ts) AS bucket, "
+        "SELECT time_bucket(INTERVAL 5 MINUTE, ts) AS bucket, "
         "sum(memory_used_bytes_sum) / sum(memory_used_bytes_count), sum(power_watts_sum) / sum(power_watts_count) "
         "FROM device_minute GROUP BY ALL ORDER BY ALL"
     )
