@@ -15,9 +15,9 @@ def open_page(name: str = "", **query: str | list[str]) -> AppTest:
     app = AppTest.from_file(str(dashboard.ROOT / "pages" / "main.py"), default_timeout=60)
     for key, value in query.items():
         app.query_params[key] = value
-    app.run()
     if name:
-        app.switch_page(name).run()
+        app.switch_page(name)
+    app.run()
     assert not app.exception, [error.value for error in app.exception]
     return app
 
