@@ -18,7 +18,7 @@ from loadtest.facts import StageFacts
 from loadtest.judgement_client import client_saturated, idle, kept_rate
 from loadtest.judgement_engine import counters_agree, engine, prefix_cache
 from loadtest.judgement_words import counted, number, share
-from loadtest.timing import Judgement
+from loadtest.timing import Judgement, Severity
 
 # Share of failed requests from which a point is not trusted (the usual 95 % success rate).
 ERRORS_FAILED = 0.05
@@ -103,7 +103,9 @@ def _errors(facts: StageFacts) -> Iterator[Judgement]:
     summary = facts.summary
     ended = summary.succeeded + summary.failed
     if not ended:
-        yield Judgement("errors", "failed", "No request was answered or refused: there is nothing to measure.")
+        # Cut off before its first answer, the stage has nothing to say against itself, nor a figure to offer.
+        severity: Severity = "failed" if facts.cut_short is None else "note"
+        yield Judgement("errors", severity, "No request was answered or refused: there is nothing to measure.")
         return
     failed = [request for request in facts.requests if request.status == "error"]
     if not failed:

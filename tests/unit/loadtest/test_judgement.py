@@ -305,6 +305,11 @@ def test_an_engine_that_falls_behind_an_open_loop() -> None:
     assert found["overloaded"].severity == "warning"
 
 
+def test_a_stage_that_was_stopped_before_its_first_answer_does_not_spoil_the_run() -> None:
+    assert judged(facts([]))["errors"].severity == "failed"
+    assert judged(facts([], cut_short="the run was stopped"))["errors"].severity == "note"
+
+
 def test_a_stage_that_was_cut_short_and_a_warm_up_that_did_not_settle_are_said() -> None:
     found = judged(facts(cut_short="a person stopped the run", warmed_up=False))
     assert found["stage_cut_short"].severity == "warning"
