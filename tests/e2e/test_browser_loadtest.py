@@ -169,7 +169,8 @@ def test_a_run_that_is_stopped_keeps_what_it_measured(page, url, collector):
     )  # fmt: skip
     until(lambda: collector.rows("loadtest_stages", run_id=run_id), 300, "the first stage to end")
     page.get_by_role("button", name="Stop").click()
-    expect(page.get_by_text("Stopped before its end.")).to_be_visible(timeout=60_000)
+    # On a busy machine a run may find its own client too slow and not be trusted: what it is stands there all the same.
+    expect(page.get_by_text("stopped", exact=True)).to_be_visible(timeout=60_000)
     assert stored(collector, run_id)["state"] == "stopped"
     assert collector.rows("loadtest_stages", run_id=run_id)[0]["succeeded"] == REQUESTS
     expect(page.locator("[data-testid=stVegaLiteChart]").first).to_be_visible(timeout=60_000)
