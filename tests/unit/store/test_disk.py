@@ -19,8 +19,6 @@ from store.model import DiskSample, HostSample
 from store.writer import MAX_QUEUED_ROWS, Writer, kept_for
 from tests.support.rows import HOST, host_sample
 
-NOW = datetime.now(UTC)
-
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
@@ -39,14 +37,14 @@ def _asked(writer: Writer, **thresholds: Any) -> dict[str, Any]:
     return row
 
 
-def _sizes(hours_ago: float, file_bytes: int) -> DiskSample:
-    return DiskSample(NOW - timedelta(hours=hours_ago), HOST, file_bytes, 1000, 500, None, None)
+def _sizes(now: datetime, hours_ago: float, file_bytes: int) -> DiskSample:
+    return DiskSample(now - timedelta(hours=hours_ago), HOST, file_bytes, 1000, 500, None, None)
 
 
-def _sampled(seconds_ago: float) -> HostSample:
+def _sampled(now: datetime, seconds_ago: float) -> HostSample:
     sampled = host_sample(0, cpu_fraction=0.5)
     return HostSample(
-        **{name: getattr(sampled, name) for name in sampled.__slots__} | {"ts": NOW - timedelta(seconds=seconds_ago)}
+        **{name: getattr(sampled, name) for name in sampled.__slots__} | {"ts": now - timedelta(seconds=seconds_ago)}
     )
 
 
@@ -62,7 +60,8 @@ def test_sizes_are_those_of_the_file_system(writer: Writer, settings: Settings) 
 
 def test_growth_is_the_slope_of_the_measured_sizes(writer: Writer) -> None:
     # 1 MB an hour for twelve hours: 24 MB a day.
-    writer.put([_sizes(hours, 100_000_000 - 1_000_000 * hours) for hours in range(13)])
+    now = datetime.now(UTC)
+    writer.put([_sizes(now, hours, 100_000_000 - 1_000_000 * hours) for hours in range(13)])
     writer.flush()
     row = _asked(writer)
     assert row["growth_bytes_per_day"] == pytest.approx(24_000_000)
@@ -74,7 +73,8 @@ def test_growth_is_the_slope_of_the_measured_sizes(writer: Writer) -> None:
 def test_no_day_is_told_where_nothing_grows_or_too_little_was_seen(
     writer: Writer, hours: tuple[float, ...], step: int
 ) -> None:
-    writer.put([_sizes(ago, 100_000_000 - int(step * ago)) for ago in hours])
+    now = datetime.now(UTC)
+    writer.put([_sizes(now, ago, 100_000_000 - int(step * ago)) for ago in hours])
     writer.flush()
     row = _asked(writer)
     assert row["days_until_full"] is None
@@ -83,7 +83,8 @@ def test_no_day_is_told_where_nothing_grows_or_too_little_was_seen(
 
 def test_memory_bridges_as_long_as_the_present_rate_of_rows_allows(writer: Writer) -> None:
     # 301 rows over 300 s, all of one table.
-    writer.put([_sampled(seconds) for seconds in range(301)])
+    now = datetime.now(UTC)
+    writer.put([_sampled(now, seconds) for seconds in range(301)])
     writer.flush()
     row = _asked(writer)
     assert row["memory_rows"] == MAX_QUEUED_ROWS
@@ -120,7 +121,8 @@ def test_little_room_and_a_near_end_are_told_before_the_disk_is_full(
     assert low["state"] == "low"
     assert "nearly full" in low["detail"]
     assert "Free some disk space" in low["detail"]
-    writer.put([_sizes(hours, int(10**18 - 10**16 * hours)) for hours in range(3)])
+    now = datetime.now(UTC)
+    writer.put([_sizes(now, hours, int(10**18 - 10**16 * hours)) for hours in range(3)])
     writer.flush()
     soon = _asked(writer, low_free_bytes=0)
     assert soon["state"] == "low"

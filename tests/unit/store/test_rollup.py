@@ -71,7 +71,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS)
 def test_nothing_is_lost_or_counted_twice(shared: Kept, steps: list[tuple[int, str, float, float]]) -> None:
     """
@@ -115,7 +115,7 @@ def test_nothing_is_lost_or_counted_twice(shared: Kept, steps: list[tuple[int, s
             assert found[3:] == pytest.approx((min(rates), max(rates))), level
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans(), st.booleans()), min_size=1, max_size=25))
 def test_observations_are_conserved_bound_by_bound(shared: Kept, steps: list[tuple[int, int, bool, bool]]) -> None:
     """Expected: what was observed since the first snapshot, of each life of the process."""
