@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run collect install test-install check test bench clean
+.PHONY: help run collect install test-install check test test-inside test-outside bench clean
 
 help:  ## list what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -16,8 +16,14 @@ run: install  ## install what is needed and open the dashboard on http://localho
 collect: install  ## only collect, without a dashboard
 	$(PY) -m collectors run
 
-test: check  ## install what tests need and run all checks and tests
-	$(PY) -m pytest
+test: check  ## install what tests need and run all checks and tests, on two cores
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-inside test-outside
+
+test-inside: test-install  ## tests of the parts and their contracts
+	$(PY) -m pytest -p no:cacheprovider tests/contract tests/unit
+
+test-outside: test-install  ## tests of the pages, of whole processes and in a browser
+	$(PY) -m pytest -p no:cacheprovider tests/pages tests/e2e
 
 check: test-install  ## style, types, architecture
 	$(VENV)/bin/ruff check .

@@ -8,6 +8,8 @@ from tests.support import dashboard
 
 use_folder = dashboard.use_folder
 serve = dashboard.serve
+# Pages whose address is not the name of their file: the router has to run once before they are found.
+ADDRESSED_OTHERWISE = {"load_test.py"}
 
 
 def open_page(name: str = "", **query: str | list[str]) -> AppTest:
@@ -15,6 +17,8 @@ def open_page(name: str = "", **query: str | list[str]) -> AppTest:
     app = AppTest.from_file(str(dashboard.ROOT / "pages" / "main.py"), default_timeout=60)
     for key, value in query.items():
         app.query_params[key] = value
+    if name in ADDRESSED_OTHERWISE:
+        app.run()
     if name:
         app.switch_page(name)
     app.run()
