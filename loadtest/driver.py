@@ -61,7 +61,7 @@ class Driver:
         self._failed_fraction = failed_fraction
         self._output_tokens = output_tokens
         self._ready: deque[_Ready] = deque()
-        self._made = self._taken = 0
+        self._made = 0
         self._unread: asyncio.Queue[tuple[Reading, _Ready, float]] = asyncio.Queue()
         self._unread_bytes = 0
         self._chunks = 0

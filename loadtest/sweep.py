@@ -214,9 +214,6 @@ class Sweep:
     def _note(self, code: str, text: str) -> None:
         self._tell(Judgement(code, "note", text))
 
-    def _not_as_asked(self, text: str) -> None:
-        self._note("not_as_asked", text)
-
     def _tell(self, judgement: Judgement) -> None:
         """Say a judgement, once."""
         if judgement not in self._said:
