@@ -8,30 +8,20 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
-from tests.support.collector import RunningCollector, environment, running_collector
+from tests.support.browser import NEEDS_CHROMIUM, chromium, dashboard
+from tests.support.collector import RunningCollector, running_collector
 from tests.support.llamacpp import get, llamacpp_server
-from tests.support.wait import free_port, until
+from tests.support.wait import until
 
-ROOT = Path(__file__).parents[2]
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.engine,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: the browser tests need one"),
-]
+pytestmark = [*NEEDS_CHROMIUM, pytest.mark.engine, pytest.mark.timeout(600)]
 INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS = 20, 8, 6
 
 
@@ -59,35 +49,14 @@ def collector(engine, tmp_path_factory) -> Iterator[RunningCollector]:
 
 @pytest.fixture(scope="module")
 def url(collector, engine) -> Iterator[str]:
-    port = free_port()
-    more = {"ENGINE_ROOM_COLLECTOR__START_WITH_SERVER": "false"} | only(engine)
-    server = subprocess.Popen(
-        [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)],
-        cwd=ROOT,
-        env=os.environ | environment(collector.settings.data, **more),
-    )
-    address = f"http://127.0.0.1:{port}"
-
-    def answers() -> bool:
-        try:
-            return bool(get(f"{address}/_stcore/health"))
-        except OSError:
-            return False
-
-    try:
-        until(answers, 60, "the dashboard to come up")
+    with dashboard(collector.settings.data, **only(engine)) as address:
         yield address
-    finally:
-        server.terminate()
-        server.wait(20)
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture

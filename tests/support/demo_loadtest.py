@@ -12,7 +12,6 @@ import argparse
 import heapq
 import json
 import random
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -366,14 +365,7 @@ def main() -> None:
         store.writer.put([*past(now), *rows])
         store.writer.flush()
         print(f"serving {options.data}", flush=True)
-        try:
-            while True:
-                missing = int((datetime.now(UTC) - store.end).total_seconds())
-                if missing:
-                    store.advance(missing)
-                time.sleep(0.2)
-        except KeyboardInterrupt:
-            return
+        store.go_on()
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -68,6 +68,15 @@ class DemoStore:
             self.writer.put(rows)
         self.written += seconds
         self.writer.flush()
+
+    def go_on(self) -> None:
+        """Write the story as time passes, until Ctrl-C."""
+        with suppress(KeyboardInterrupt):
+            while True:
+                missing = int((datetime.now(UTC) - self.end).total_seconds())
+                if missing:
+                    self.advance(missing)
+                time.sleep(0.2)
 
     @property
     def end(self) -> datetime:
@@ -123,14 +132,7 @@ def main() -> None:
             sep="\n",
             flush=True,
         )
-        try:
-            while True:
-                missing = int((datetime.now(UTC) - store.end).total_seconds())
-                if missing:
-                    store.advance(missing)
-                time.sleep(0.2)
-        except KeyboardInterrupt:
-            return
+        store.go_on()
 
 
 if __name__ == "__main__":
