@@ -61,6 +61,8 @@ def judge_run(stages: Sequence[StageFacts], judged: Sequence[Judgement], mode: s
     found: list[Judgement] = []
     if not stages:
         return [Judgement("no_stage", "failed", "No stage was measured.")]
+    if not any(facts.summary.succeeded + facts.summary.failed for facts in stages):
+        found.append(Judgement("no_stage", "failed", "No request of any stage was answered or refused."))
     if mode == "closed" and not any(facts.level == 1 for facts in stages):
         text = "No stage with one user was measured, so nothing tells what a single user gets."
         found.append(Judgement("level_1_missing", "warning", text))

@@ -310,6 +310,15 @@ def test_a_stage_that_was_stopped_before_its_first_answer_does_not_spoil_the_run
     assert judged(facts([], cut_short="the run was stopped"))["errors"].severity == "note"
 
 
+def test_a_run_that_was_stopped_before_any_answer_is_not_trusted() -> None:
+    cut = facts([], cut_short="the run was stopped", after=counters())
+    alone = judge_run([cut], judge_stage(cut), "closed")
+    assert [each.code for each in alone if each.severity == "failed"] == ["no_stage"]
+    measured = facts()
+    both = judge_run([measured, cut], [*judge_stage(measured), *judge_stage(cut)], "closed")
+    assert [each for each in both if each.severity == "failed"] == []
+
+
 def test_a_stage_that_was_cut_short_and_a_warm_up_that_did_not_settle_are_said() -> None:
     found = judged(facts(cut_short="a person stopped the run", warmed_up=False))
     assert found["stage_cut_short"].severity == "warning"
