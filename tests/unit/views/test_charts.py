@@ -15,7 +15,7 @@ import altair as alt
 import pytest
 
 from views import charts
-from views.palette import DASHES, assign
+from views.palette import DASHES, NEUTRAL, assign
 
 ROOT = Path(__file__).parents[3]
 ENGINES = tuple(assign(["vllm-8000", "llama.cpp-8080"], {"vllm-8000": 'Say "Qwen" \\ on vLLM'}).values())
@@ -79,12 +79,14 @@ def test_alternative_text_tells_what_is_there():
 
 
 @pytest.mark.parametrize("mode", ["light", "dark"])
-def test_colours_can_be_seen_on_their_background(mode):
+def test_colours_can_be_seen_on_their_backgrounds(mode):
+    """At least 3:1, https://www.w3.org/TR/WCAG22/#non-text-contrast, on the page and on cards of a grey ground."""
     theme = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text())["theme"][mode]
     colours = theme["chartCategoricalColors"]
     assert len(set(colours)) == len(colours) == len(set(DASHES))
-    for colour in colours:
-        assert _contrast(colour, theme["backgroundColor"]) >= 3.0, colour
+    for ground in ("backgroundColor", "secondaryBackgroundColor"):
+        for colour in [*colours, NEUTRAL]:
+            assert _contrast(colour, theme[ground]) >= 3.0, (colour, ground)
 
 
 def _contrast(first: str, second: str) -> float:
