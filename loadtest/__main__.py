@@ -77,10 +77,12 @@ class Run(BaseModel):
         except (StoreError, OSError) as refused:
             sys.exit(f"loadtest: {refused}")
         if self.as_json:
-            print(results.json_document(outcome.run_id, outcome.stages, outcome.judgements, outcome.ended))
+            told = (outcome.run_id, outcome.stages, outcome.judgements, outcome.ended, outcome.not_judged)
+            print(results.json_document(*told))
         else:
             print(display.stages_table(outcome.stages), end="\n\n")
-            print("\n".join(display.judgement_lines(outcome.judgements, outcome.stages)), end="\n\n")
+            print("\n".join(display.judgement_lines(outcome.judgements, outcome.stages)))
+            print(f"what else was at work is not known: {outcome.not_judged}\n" if outcome.not_judged else "")
             print(f"stored as {outcome.run_id}" if outcome.stored else "not stored: no collector followed the run")
             for _, _, found in results.crossovers(outcome.stages, outcome.judgements):
                 print(found.sentence)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import FrameType
@@ -16,11 +16,16 @@ from loadtest.spec import Spec
 from loadtest.worker_process import Worker
 from settings import Settings
 from store.loadtest_rows import LoadtestJudgement, LoadtestRequest, LoadtestStage
+from store.protocol import StoreError
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run said. `stored`: whether the collector has it."""
+    """
+    What a run said, and the collector of it. `stored`: whether the collector has it.
+
+    `not_judged`: why what else was at work meanwhile is not known, or not of every stage; None: it is.
+    """
 
     run_id: str
     stages: list[LoadtestStage] = field(default_factory=list)
@@ -28,6 +33,7 @@ class Outcome:
     ended: RunEnded | None = None
     problem: str | None = None  # how the worker ended, where not well
     stored: bool = False
+    not_judged: str | None = "no collector followed the run"
 
     @property
     def failed(self) -> str | None:
@@ -46,8 +52,9 @@ def run(spec: Spec, name: str, settings: Settings, hidden_variables: Sequence[st
     """
     Carry out a spec in a child process, with progress on standard error.
 
-    Ctrl-C stops it and keeps what was measured; a second one ends it at once. Raises `RefusedError` when an engine is
-    under another load test that the collector knows of, and `OSError` when no process can be started.
+    Ctrl-C stops it and keeps what was measured; a second one ends it at once, and one after its end the wait for the
+    collector. Raises `RefusedError` when an engine is under another load test that the collector knows of, and
+    `OSError` when no process can be started.
     """
     run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
     outcome = Outcome(run_id)
@@ -78,13 +85,37 @@ def run(spec: Spec, name: str, settings: Settings, hidden_variables: Sequence[st
                 worker.stop()
             _take(text, settings.host, outcome, ticker)
         outcome.problem = worker.wait()
-        handover.close()
+        handover.flush()
         outcome.stored = handover.follows
+        if outcome.stored:
+            before = stops
+            _add_judged(outcome, handover, ticker, lambda: stops > before)
     finally:
         signal.signal(signal.SIGINT, previous)
         worker.kill()
+        handover.close()
         ticker.end()
     return outcome
+
+
+def _add_judged(outcome: Outcome, handover: Handover, ticker: Ticker, given_up: Callable[[], bool]) -> None:
+    """Add what only the collector can tell: who else was at work, and whether the engine restarted."""
+    ticker.line("waiting for the collector's samples of what else was at work")
+    try:
+        found = handover.judgements(given_up)
+    except StoreError as error:
+        outcome.not_judged = str(error)
+        return
+    known = {(own.stage_id, own.code, own.text) for own in outcome.judgements}
+    outcome.judgements += [row for row in found if (row.stage_id, row.code, row.text) not in known]
+    looked_at = {row.stage_id for row in found if row.code == "host_busy"}
+    left = sum(stage.stage_id not in looked_at for stage in outcome.stages)
+    outcome.not_judged = (
+        f"of {left} of {len(outcome.stages)} stages, since the collector does not know their engine as one of this "
+        "host, or has too few samples of so short a stage"
+        if left
+        else None
+    )
 
 
 def _take(line: str, host: str, outcome: Outcome, ticker: Ticker) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from loadtest.ingest import ENDED
 from loadtest.spec import Spec
 from settings import Settings
 from store.client import StoreClient
-from store.protocol import RefusedError, StoreError, StoreUnavailableError
+from store.loadtest_rows import LoadtestJudgement
+from store.protocol import RefusedError, StoreBusyError, StoreError, StoreUnavailableError
 
 _EVERY_SECONDS, _MOST_LINES = 1.0, 500
+_JUDGED_WITHIN_SECONDS = 75.0  # the collector itself waits a minute for the samples of the last stages
+_PAUSE_SECONDS = 0.3
 
 
 class Handover:
@@ -57,10 +61,30 @@ class Handover:
             self._give_up(error)
         self._lines, self._sent = [], time.monotonic()
 
+    def judgements(self, given_up: Callable[[], bool]) -> list[LoadtestJudgement]:
+        """
+        All that stands for or against the run in the store, once the collector has ended it.
+
+        Raises `StoreError` where that can't be had in time, or `given_up` says that nobody waits any longer.
+        """
+        deadline = time.monotonic() + _JUDGED_WITHIN_SECONDS
+        while not self._is_over():
+            if given_up():
+                raise StoreBusyError("nobody waited for the collector to judge it")
+            if time.monotonic() > deadline:
+                raise StoreBusyError(f"the collector has not judged it within {_JUDGED_WITHIN_SECONDS:g} s")
+            time.sleep(_PAUSE_SECONDS)
+        rows = self._client.query("loadtest_judgements", {"run_id": self._run_id}).to_pylist()
+        return [LoadtestJudgement(**row) for row in rows]
+
     def close(self) -> None:
-        """Hand over the rest."""
-        self.flush()
+        """Let go of the connection."""
         self._client.close()
+
+    def _is_over(self) -> bool:
+        """Whether its last row is stored, which is written after all others of it."""
+        rows = self._client.query("loadtest_runs").to_pylist()
+        return any(row["run_id"] == self._run_id and row["state"] in ENDED for row in rows)
 
     def _give_up(self, error: StoreError) -> None:
         self.follows = False

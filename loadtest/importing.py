@@ -16,6 +16,7 @@ from store.loadtest_rows import LoadtestJudgement, LoadtestStage
 from store.protocol import StoreUnavailableError
 
 _MOST_FILE_BYTES = 200_000_000
+_OTHERS = "the file does not tell what else was at work"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class ImportedFiles:
 
     def json_document(self) -> str:
         """One JSON document: each run as `loadtest run` prints it."""
-        runs = [results.document(run.run_id, run.stages, run.judgements, None) for run in self.runs]
+        runs = [results.document(run.run_id, run.stages, run.judgements, None, _OTHERS) for run in self.runs]
         return json.dumps({"runs": runs, "notes": self.notes, "stored_as": self.stored_as}, indent=2)
 
 

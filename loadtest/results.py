@@ -27,21 +27,29 @@ _SEVERITIES: dict[str, Severity] = {"ok": "ok", "note": "note", "warning": "warn
 
 
 def json_document(
-    run_id: str, stages: Sequence[LoadtestStage], judgements: Sequence[LoadtestJudgement], ended: RunEnded | None
+    run_id: str,
+    stages: Sequence[LoadtestStage],
+    judgements: Sequence[LoadtestJudgement],
+    ended: RunEnded | None,
+    not_judged: str | None,
 ) -> str:
     """`document` as text."""
-    return orjson.dumps(document(run_id, stages, judgements, ended), option=orjson.OPT_INDENT_2).decode()
+    return orjson.dumps(document(run_id, stages, judgements, ended, not_judged), option=orjson.OPT_INDENT_2).decode()
 
 
 def document(
-    run_id: str, stages: Sequence[LoadtestStage], judgements: Sequence[LoadtestJudgement], ended: RunEnded | None
+    run_id: str,
+    stages: Sequence[LoadtestStage],
+    judgements: Sequence[LoadtestJudgement],
+    ended: RunEnded | None,
+    not_judged: str | None,
 ) -> dict[str, Any]:
     """
     The JSON contract of `loadtest run`.
 
     `itl_seconds` is null where a chunk may hold several tokens; the gaps between chunks are `icl_seconds`. Of an open
     loop `concurrency` is the most that were in flight. `trusted` says for each stage and for the run whether it may
-    enter a comparison.
+    enter a comparison. `others_not_judged`: why what else was at work is not known; null: it is in `judgement`.
     """
     doubtful = untrusted_stages(_judgements(judgements), [stage.stage_id for stage in stages])
     saturated = [each for each in judgements if each.code == "client_saturated" and each.severity != "ok"]
@@ -59,6 +67,7 @@ def document(
             {"code": each.code, "severity": each.severity, "text": each.text, "stage_id": each.stage_id}
             for each in judgements
         ],
+        "others_not_judged": not_judged,
         "crossover": [
             {
                 "first": first,

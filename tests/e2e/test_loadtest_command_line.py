@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from tests.support.collector import ROOT, running_collector
+from tests.support.llamacpp import complete, llamacpp_server
 from tests.support.scripted_server import Call, Reply, ScriptedServer, answer
 from tests.support.wait import until
 
@@ -40,7 +42,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def test_the_collector_stores_what_the_command_line_measures(tmp_path: Path) -> None:
-    with ScriptedServer() as server, running_collector(tmp_path) as collector:
+    with ScriptedServer(lambda call: answer(call, first=0.03)) as server, running_collector(tmp_path) as collector:
         done = subprocess.run(
             command(server.url, "--name", "from a terminal", "--json"),
             capture_output=True, text=True, timeout=240, cwd=ROOT, env=environment(tmp_path), check=False,
@@ -48,12 +50,13 @@ def test_the_collector_stores_what_the_command_line_measures(tmp_path: Path) -> 
         assert done.returncode == 0, done.stderr
         printed = json.loads(done.stdout)
         run_id = printed["run_id"]
-        run = until(
-            lambda: next((r for r in collector.rows("loadtest_runs") if r["state"] == "finished"), None), 120, "its end"
-        )
+        (run,) = collector.rows("loadtest_runs")  # it is over when the command line is
         stages = collector.rows("loadtest_stages", run_id=run_id)
         requests = collector.rows("loadtest_requests", run_id=run_id)
+    # It is no engine that the collector knows, so nothing is said of what else was at work, and that is told.
+    assert "the collector does not know their engine" in printed["others_not_judged"]
     assert (run["run_id"], run["name"], run["started_by"]) == (run_id, "from a terminal", "command line")
+    assert run["state"] == "finished"
     # The same numbers here and there.
     assert [stage["output_tokens_per_second"] for stage in stages] == [
         stage["output_tokens_per_second"] for stage in printed["stages"]
@@ -86,3 +89,43 @@ def test_an_endpoint_under_another_load_test_is_left_alone(tmp_path: Path) -> No
             collector.client.command("loadtest_stop", {"run_id": row["run_id"]})
             assert first.wait(240) == 4  # nothing of it was measured
         assert len(server.measured()) == 1
+
+
+@pytest.mark.engine
+def test_what_only_the_collector_saw_is_printed_and_decides(tmp_path: Path) -> None:
+    """Two llama.cpp servers on the same cores: what the one measures while the other works is not to be trusted."""
+    ended = threading.Event()
+
+    def keep_busy(url: str) -> None:
+        while not ended.is_set():
+            complete(url, "again", 32)
+
+    with llamacpp_server(threads=1) as measured, llamacpp_server(threads=1) as other:
+        ports = [int(url.rsplit(":", 1)[1]) for url in (measured, other)]
+        with running_collector(tmp_path, *ports) as collector:
+            for url in (measured, other):
+                until(lambda url=url: (e := collector.engine(url)) and e["state"] == "ready", 240, "both to be found")
+            thread = threading.Thread(target=keep_busy, args=(other,))
+            with subprocess.Popen(
+                command(measured, "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+                env=environment(tmp_path),
+            ) as process:  # fmt: skip
+                assert process.stdout is not None
+                assert process.stderr is not None
+                said = next((line for line in process.stderr if "1 user: begins" in line), None)
+                assert said is not None, "the run ended before its first stage"
+                thread.start()
+                try:
+                    printed = json.loads(process.stdout.read())
+                finally:
+                    ended.set()
+                    thread.join()
+            stored = collector.rows("loadtest_judgements", run_id=printed["run_id"])
+            (run,) = collector.rows("loadtest_runs")
+    (against,) = [each for each in printed["judgement"] if each["code"] == "other_engine_busy"]
+    assert (against["severity"], against["stage_id"]) == ("failed", 0)
+    assert "on the same CPUs while scripted was measured" in against["text"]
+    assert (process.returncode, printed["trusted"], run["trusted"]) == (4, False, False)
+    assert printed["others_not_judged"] is None
+    told = {(each["stage_id"], each["code"], each["severity"], each["text"]) for each in printed["judgement"]}
+    assert told == {(row["stage_id"], row["code"], row["severity"], row["text"]) for row in stored}

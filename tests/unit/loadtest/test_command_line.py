@@ -33,20 +33,26 @@ def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def paced(c: Call) -> Reply:
+    """An answer that takes a while: of a server that answers at once the client itself is the bottleneck."""
+    return answer(c, first=0.03)
+
+
 def test_a_run_prints_a_table_its_judgements_and_that_nobody_stored_it(tmp_path: Path) -> None:
-    with ScriptedServer() as server:
+    with ScriptedServer(paced) as server:
         done = call(tmp_path, "--url", server.url, "--label", "mine", "--concurrency", "1,2", *SMALL)
     assert done.returncode == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines() if line.strip().startswith("mine")]
     assert [(row[1], row[3:6]) for row in rows] == [("1", ["0", "of", "8"]), ("2", ["0", "of", "8"])]
     assert "ok: Every answer had as many tokens as were asked for" in done.stdout
     assert "not stored" in done.stdout
+    assert "what else was at work is not known: no collector followed the run" in done.stdout
     assert "[2/2] mine, 2 users: begins" in done.stderr
     assert "warming up" not in done.stderr
 
 
 def test_several_endpoints_by_repeated_or_joined_urls(tmp_path: Path) -> None:
-    with ScriptedServer() as one, ScriptedServer() as other:
+    with ScriptedServer(paced) as one, ScriptedServer(paced) as other:
         joined = call(tmp_path, "--url", f"{one.url},{other.url}", "--concurrency", "1", *SMALL)
         asked = len(one.measured()), len(other.measured())
     assert joined.returncode == 0, joined.stderr
@@ -91,7 +97,7 @@ def test_own_prompts_are_sent_with_a_beginning_of_their_own(tmp_path: Path) -> N
     prompts = tmp_path / "prompts.jsonl"
     lines = [{"prompt": "What is a slot?", "output_tokens": 7}, {"prompt": "And a block?"}]
     prompts.write_text("\n".join(json.dumps(line) for line in lines))
-    with ScriptedServer() as server:
+    with ScriptedServer(paced) as server:
         done = call(tmp_path, "--url", server.url, "--concurrency", "1", "--prompts", str(prompts), *SMALL)
         sent = [(c.prompt.partition("\n")[2], c.max_tokens) for c in server.measured()]
     assert done.returncode == 0, done.stderr
@@ -124,7 +130,7 @@ def test_a_stop_keeps_what_was_measured(tmp_path: Path) -> None:
 
 def test_ctrl_c_stops_gracefully_and_prints_what_there_is(tmp_path: Path) -> None:
     def reply(c: Call) -> Reply:
-        return answer(c, first=3600.0 if len(server.measured()) == 4 else 0.0)
+        return answer(c, first=3600.0) if len(server.measured()) == 4 else paced(c)
 
     with ScriptedServer(reply) as server:
         process = subprocess.Popen(

@@ -34,7 +34,7 @@ def two_engines() -> list[LoadtestStage]:
 def test_every_key_of_the_contract_is_there() -> None:
     latency = {f"ttft_{each}_seconds": 0.1 * n for n, each in enumerate(("mean", "p50", "p90", "p95", "p99"), 1)}
     rows = [stage(0, requests=8, failed=0, tokens_source="usage", requests_per_second=2.0, **latency)]
-    found = json.loads(json_document("run-1", rows, [judgement("errors")], ENDED))
+    found = json.loads(json_document("run-1", rows, [judgement("errors")], ENDED, None))
     assert found["run_id"] == "run-1"
     (told,) = found["stages"]
     assert told.keys() >= CONTRACT
@@ -50,7 +50,7 @@ def test_every_key_of_the_contract_is_there() -> None:
 
 def test_gaps_between_chunks_are_gaps_between_tokens_only_where_a_chunk_is_one() -> None:
     one, several = (stage(n, icl_p50_seconds=0.02, tokens_per_chunk=per) for n, per in enumerate((1.0, 3.8)))
-    told = json.loads(json_document("r", [one, several], [], ENDED))["stages"]
+    told = json.loads(json_document("r", [one, several], [], ENDED, None))["stages"]
     assert told[0]["itl_seconds"]["p50"] == 0.02
     assert told[1]["itl_seconds"] is None
     assert told[1]["icl_seconds"]["p50"] == 0.02
@@ -60,7 +60,7 @@ def test_a_failed_stage_is_not_trusted_and_neither_is_its_run() -> None:
     rows = two_engines()
     found = json.loads(
         json_document(
-            "r", rows, [judgement("client_saturated", "failed", 3, text="The client was a bottleneck.")], ENDED
+            "r", rows, [judgement("client_saturated", "failed", 3, text="The client was a bottleneck.")], ENDED, None
         )
     )
     assert found["trusted"] is False
@@ -74,9 +74,10 @@ def test_the_crossover_of_two_endpoints() -> None:
     ((first, second, found),) = crossovers(two_engines(), [])
     assert (first, second) == ("llama.cpp", "vLLM")
     assert found.sentence.startswith("vLLM overtakes llama.cpp between 2 and 4 users")
-    told = json.loads(json_document("r", two_engines(), [], None))
+    told = json.loads(json_document("r", two_engines(), [], None, "no collector"))
     assert told["crossover"][0]["between"] == [[2, 4]]
     assert told["state"] is None
+    assert told["others_not_judged"] == "no collector"
 
 
 def test_a_run_that_failed_as_a_whole_compares_nothing() -> None:
