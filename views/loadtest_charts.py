@@ -118,8 +118,9 @@ def level_spec(measure: Measure, layout: Layout) -> dict[str, Any]:
     )
     slo = alt.Chart(alt.NamedData("slo"))
     rule = slo.mark_rule(strokeDash=[4, 3], strokeWidth=1.2, color=NEUTRAL).encode(y="value:Q")
-    text = slo.mark_text(align="right", dx=-4, dy=-6, fontSize=11, color=NEUTRAL).encode(
-        x=alt.value("width"), y="value:Q", text="text:N"
+    # Beside the chart's title: anywhere within the axes a curve may run through it.
+    text = slo.mark_text(align="right", dy=-13, fontSize=11, color=NEUTRAL).encode(
+        x=alt.value("width"), y=alt.value(0), text="text:N"
     )
     return _finished(alt.layer(band, rule, text, line, repeats, means), measure.title)
 

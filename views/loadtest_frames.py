@@ -93,7 +93,7 @@ def columns_of(frame: pd.DataFrame, *keys: str) -> pd.DataFrame:
 
 def slo_frame(limit: float | None, unit: str, factor: float) -> pd.DataFrame:
     """The line of an SLO in the unit of its chart; no row where none was stated."""
-    rows = [] if limit is None else [(limit * factor, f"SLO {limit * factor:g} {unit}")]
+    rows = [] if limit is None else [(limit * factor, f"grey dashes: SLO {limit * factor:g} {unit}")]
     return pd.DataFrame(rows, columns=["value", "text"])
 
 

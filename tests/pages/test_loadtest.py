@@ -313,7 +313,7 @@ def test_latency_lines_take_the_middle_repeat_and_never_average_percentiles(fill
     # 32-bit floats: seven digits
     assert row["ttft"] == pytest.approx(sorted(stage.ttft_p50_seconds for stage in stages)[1], rel=1e-6)
     assert row["ttft_hi"] == pytest.approx(max(stage.ttft_p95_seconds for stage in stages), rel=1e-6)
-    assert datasets(chart)["slo"].to_pylist() == [{"value": 1.0, "text": "SLO 1 s"}]
+    assert datasets(chart)["slo"].to_pylist() == [{"value": 1.0, "text": "grey dashes: SLO 1 s"}]
 
 
 def test_an_engine_has_its_colour_of_everywhere(filled):
