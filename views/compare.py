@@ -163,13 +163,15 @@ def _draw_figures(sides: Sequence[Side], colours: Sequence[Series]) -> None:
 def _draw_charts(sides: Sequence[Side], colours: Sequence[Series]) -> None:
     spec, datasets, words = compare_charts.overlay(sides, colours)
     st.subheader("Laid over each other", anchor=False)
+    if notes := _line_notes(sides):
+        st.html(f'<p class="er-note">{"<br>".join(notes)}</p>')
     if spec:
         with st.container(key="charts"):
             st.html(compare_table.legend(sides, colours))
             _chart(spec, datasets, words, "overlay")
         _download("Lines", lambda: compare_charts.overlay_csv(sides), "lines")
     else:
-        st.caption("No window has lines: nothing was sampled by a collector then.")
+        st.caption("No window has lines: no collector sampled an engine then.")
     found = {key: compare_charts.spread(key, sides, colours) for key in DISTRIBUTIONS}
     there = {key: chart for key, chart in found.items() if chart[0]}
     if not there:
@@ -181,6 +183,15 @@ def _draw_charts(sides: Sequence[Side], colours: Sequence[Series]) -> None:
     with st.grid(min_column_width=420, gap="medium"):
         for key, (one, rows, text) in there.items():
             _chart(one, rows, text, f"spread-{key}")
+
+
+def _line_notes(sides: Sequence[Side]) -> list[str]:
+    """What has to be known about the lines as HTML, one line for all windows of which the same is said."""
+    letters: dict[str, list[str]] = {}
+    for n, side in enumerate(sides):
+        if side.line_notes:
+            letters.setdefault(" ".join(side.line_notes), []).append(letter(n))
+    return [f"<b>{', '.join(those)}</b> {escape(text)}" for text, those in letters.items()]
 
 
 def _chart(spec: Mapping[str, object], datasets: Mapping[str, pa.Table], words: str, key: str) -> None:

@@ -14,7 +14,7 @@ import altair as alt
 import pandas as pd
 import pyarrow as pa
 
-from views import marks
+from views import compare_events, history_charts, marks
 from views.compare_sides import Side
 from views.compare_windows import letter
 from views.palette import DASHES, Series, dash_of, key_of
@@ -30,10 +30,17 @@ PANELS = (
     Panel("host", "Host memory, resident set of the engine", "GiB", "lines", "host", "host"),
     Panel("power", "Power of the engine's GPUs", "W", "lines", "power", "power"),
 )
-# Days count where there are some; seconds only where the axis is that fine.
-_LABELS = (
-    "(datum.value >= 86400000 ? floor(datum.value / 86400000) + ' d ' : '')"
-    " + utcFormat(datum.value, utcseconds(datum.value) ? '%H:%M:%S' : '%H:%M')"
+# Elapsed time in words, only the units that are not 0: what 00:02 means would be guessed.
+_LABELS = "trim({}) || '0'".format(
+    " + ".join(
+        f"(floor(datum.value / {size}){rest} ? floor(datum.value / {size}){rest} + ' {unit} ' : '')"
+        for unit, size, rest in (
+            ("d", 86_400_000, ""),
+            ("h", 3_600_000, " % 24"),
+            ("min", 60_000, " % 60"),
+            ("s", 1000, " % 60"),
+        )
+    )
 )
 SPREAD_TITLES = {
     "generation": ("Generation throughput while a request runs", "tok/s"),
@@ -73,11 +80,15 @@ def overlay(sides: Sequence[Side], series: Sequence[Series]) -> tuple[dict[str, 
     )
     if not panels:
         return {}, {}, ""
-    longest = max(frame["ts"].max() for frame in made.values() if len(frame)) / 1000
+    longest = max(stretch.seconds for side in sides for stretch in side.stretches)
     grid = float(max(2, round(longest / 160)))
-    spec = _overlay_spec(tuple(sorted(series, key=lambda one: one.place)), tuple(panel.key for panel in panels), grid)
+    told = [(one, side.stretches) for side, one in zip(sides, series, strict=True) if side.stretches]
+    spec = _overlay_spec(
+        tuple(sorted(series, key=lambda one: one.place)), tuple(panel.key for panel in panels),
+        tuple((one.key, letter(n)) for n, one in enumerate(series) if sides[n].stretches), grid,
+    )  # fmt: skip
     made["window"] = pd.DataFrame({"ts": [0.0, longest * 1000]})
-    made["events"] = pd.DataFrame({"ts": [0.0], "text": [""], "when": [""]})
+    made |= compare_events.frames(told, longest)
     names = "; ".join(f"{panel.title} in {panel.unit}" for panel in panels)
     lines = ", ".join(one.label for one in series)
     words = f"{len(panels)} charts over elapsed time, a line for each window: {lines}. Charts: {names}."
@@ -85,13 +96,14 @@ def overlay(sides: Sequence[Side], series: Sequence[Series]) -> tuple[dict[str, 
 
 
 @lru_cache(maxsize=64)
-def _overlay_spec(series: tuple[Series, ...], keys: tuple[str, ...], grid_seconds: float) -> dict[str, Any]:
+def _overlay_spec(
+    series: tuple[Series, ...], keys: tuple[str, ...], rows: tuple[tuple[str, str], ...], grid_seconds: float
+) -> dict[str, Any]:
     panels = [panel for panel in PANELS if panel.key in keys]
     scene = Scene((), grid_seconds, spread=True, label_expression=_LABELS, elapsed=True)
     last = len(panels) - 1
-    return marks.stack(
-        [marks.panel_chart(panel, series, scene, first=False, last=n == last) for n, panel in enumerate(panels)]
-    )
+    charts = [marks.panel_chart(panel, series, scene, first=False, last=n == last) for n, panel in enumerate(panels)]
+    return marks.stack([history_charts.states_panel(rows, scene, last=False), *charts])
 
 
 def _joined(sides: Sequence[Side], series: Sequence[Series], of: Callable[[Side], pd.DataFrame | None]) -> pd.DataFrame:
@@ -130,7 +142,7 @@ def _spread_spec(title: str, unit: str, series: tuple[Series, ...]) -> dict[str,
     domain = [key_of(place) for place in places]
     names = "{" + ", ".join(f"'{one.key}': {one.label!r}" for one in series) + "}"
     rows = alt.Chart(alt.NamedData("spread")).transform_calculate(name=f"{names}[datum.s]", percent="datum.share * 100")
-    x = alt.X("value:Q", title=unit, scale=alt.Scale(zero=True, nice=True), axis=alt.Axis(tickCount=6))
+    x = alt.X("value:Q", title=unit, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(tickCount=6))
     y = alt.Y("percent:Q", title="% at or below", scale=alt.Scale(domain=[0, 100]), axis=alt.Axis(tickCount=5))
     tips = [
         alt.Tooltip("name:N", title="window"),
@@ -165,7 +177,7 @@ def _spread_spec(title: str, unit: str, series: tuple[Series, ...]) -> dict[str,
 
 
 def overlay_csv(sides: Sequence[Side]) -> bytes:
-    """The overlaid lines as CSV: a row a window, moment and quantity, units named in each row."""
+    """The overlaid lines as CSV: a row a window, repeat of a load test, moment and quantity, units in each row."""
     parts = []
     for place, side in enumerate(sides):
         for panel in PANELS:
@@ -178,6 +190,7 @@ def overlay_csv(sides: Sequence[Side]) -> bytes:
                     {
                         "window": letter(place),
                         "engine": side.title,
+                        "repeat": rows["r"].where(rows["r"] > 0).astype("Int64"),
                         "elapsed_seconds": rows["ts"] / 1000,
                         "quantity": panel.title,
                         "unit": panel.unit,
@@ -187,6 +200,6 @@ def overlay_csv(sides: Sequence[Side]) -> bytes:
                     }
                 )
             )
-    columns = ["window", "engine", "elapsed_seconds", "quantity", "unit", "value", "lowest", "highest"]
+    columns = ["window", "engine", "repeat", "elapsed_seconds", "quantity", "unit", "value", "lowest", "highest"]
     text: str = (pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)).to_csv(index=False)
     return text.encode()

@@ -56,7 +56,9 @@ def draw_windows(windows: Sequence[Chosen], sides: Sequence[Side | str], colours
     """The windows in their order, each with its menu; a string in place of a side says why it can't be shown."""
     with st.grid(min_column_width=300, gap="small"):
         for place, (window, side) in enumerate(zip(windows, sides, strict=True)):
-            with st.container(border=True, horizontal=True, wrap=False, vertical_alignment="center", gap="small"):
+            with st.container(
+                border=True, horizontal=True, wrap=False, vertical_alignment="center", gap="small", height="stretch"
+            ):
                 key = f"menu-{place}-{window.text()}"
                 st.html(_heading(place, window, side, colours.get(place)), width="stretch")
                 st.menu_button(

@@ -11,7 +11,8 @@ import pandas as pd
 from comparison.configurations import Configuration, of_epoch, of_stage
 from comparison.intervals import repeats
 from comparison.windows import Figure, missing
-from views import compare_absences, compare_series, data, formatting, loadtest_data
+from views import compare_absences, compare_events, compare_series, data, formatting, loadtest_data
+from views.compare_events import Stretch
 from views.compare_sides import Side
 from views.compare_windows import RunWindow, level_of
 
@@ -43,7 +44,7 @@ def of_run(chosen: RunWindow) -> Side:
         warning = f"The load test “{run.name}” is not trusted, and its figures are not compared. {reasons}"
         figures = {key: replace(figure, flag="not trusted", caution=warning) for key, figure in figures.items()}
     notes = [f"Load test “{run.name}”, {chosen.level} {_level_words(stages)}, {repeats([0.0] * len(stages)).basis}."]
-    lines, line_notes = _lines(stages)
+    lines, stretches, line_notes = _lines(stages)
     begun = min(stage["ts"] for stage in stages)
     return Side(
         chosen=chosen,
@@ -52,9 +53,11 @@ def of_run(chosen: RunWindow) -> Side:
         when=f"load test, {chosen.level} {_level_words(stages)}, {formatting.clock(begun)}",
         configuration=_configuration(stages[-1], resources),
         figures=figures,
-        notes=(*notes, *line_notes),
+        notes=tuple(notes),
         warning=warning,
         lines=lines,
+        line_notes=tuple(line_notes),
+        stretches=tuple(stretches),
         spread=_spread(chosen.run_id, sorted(ids)),
         concurrency=stages[0]["concurrency"],
     )
@@ -157,18 +160,43 @@ def _configuration(stage: Row, resources: Sequence[Row]) -> Configuration:
     return of_epoch(name, life, names, ", ".join(drivers) or None)
 
 
-def _lines(stages: Sequence[Row]) -> tuple[dict[str, pd.DataFrame], list[str]]:
-    """What the collector sampled during the first repeat, over elapsed time."""
-    stage = stages[0]
-    if not stage["engine_id"]:
-        return {}, ["Its endpoint is no engine that the collector knows: there are no lines of it."]
-    span = {"start": stage["ts"], "end": stage["ended"]}
-    (summary,) = data.records("window_summary", **span, engine_id=stage["engine_id"])
-    if not summary["samples"]:
-        return {}, ["The collector did not sample its engine meanwhile: there are no lines of it."]
-    series = compare_series.load(span, str(stage["engine_id"]), summary["device_ids"] or [])
-    note = [f"Its lines are those of the first of its {len(stages)} repeats."] if len(stages) > 1 else []
-    return compare_series.lines(stage["ts"], series), note
+def _lines(stages: Sequence[Row]) -> tuple[dict[str, pd.DataFrame], list[Stretch], list[str]]:
+    """What the collector sampled during each repeat, over elapsed time from its beginning, and what to know of it."""
+    if not stages[0]["engine_id"]:
+        return {}, [], ["Its endpoint is no engine that the collector knows: there are no lines of it."]
+    made: list[dict[str, pd.DataFrame]] = []
+    stretches: list[Stretch] = []
+    unseen: list[str] = []
+    levels: set[str] = set()
+    for stage in stages:
+        span, engine_id = {"start": stage["ts"], "end": stage["ended"]}, str(stage["engine_id"])
+        repeat = int(stage["repeat"]) + 1
+        (summary,) = data.records("window_summary", **span, engine_id=engine_id)
+        if not summary["samples"]:
+            unseen.append(str(repeat))
+            continue
+        devices = summary["device_ids"] or []
+        series = compare_series.load(span, engine_id, devices)
+        levels.add(compare_series.level(series))
+        made.append(compare_series.lines(stage["ts"], series, repeat if len(stages) > 1 else 0))
+        words = f"repeat {repeat}" if len(stages) > 1 else ""
+        stretches.append(compare_events.of_repeat(stage["ts"], stage["ended"], engine_id, devices, words))
+    if not made:
+        return {}, [], ["The collector did not sample its engine meanwhile: there are no lines of it."]
+    notes: list[str] = []
+    if len(made) > 1:
+        notes.append(
+            f"A thin line for each of {len(made)} repeats, from its own beginning; pointing at them tells their mean "
+            "with the lowest and highest."
+        )
+    if unseen:
+        notes.append(f"Repeat {', '.join(unseen)} was not sampled by the collector and has no line.")
+    if coarse := sorted(levels - {"raw"}):
+        notes.append(
+            f"Its lines are made of rows by the {coarse[0]}, which hold what was before and after a repeat too."
+        )
+    joined = {name: pd.concat([each[name] for each in made], ignore_index=True) for name in made[0]}
+    return joined, stretches, notes
 
 
 def _spread(run_id: str, stage_ids: Sequence[int]) -> dict[str, pd.DataFrame]:

@@ -50,6 +50,12 @@ def load(span: Mapping[str, datetime], engine_id: str, device_ids: Sequence[str]
     )
 
 
+def level(series: EngineSeries) -> str:
+    """What the series were made of: raw | minute | hour."""
+    told: bytes = (series.engine.schema.metadata or {}).get(b"level", b"raw")
+    return told.decode()
+
+
 def sampled(table: pa.Table, column: str, mean: float | None, *, only_working: bool = False) -> Sample | None:
     """How sure a mean is, from the series that it is the mean of; None without a mean."""
     if mean is None:
@@ -88,8 +94,8 @@ def summed(table: pa.Table, column: str) -> pd.DataFrame:
     return total
 
 
-def lines(start: datetime, series: EngineSeries) -> dict[str, pd.DataFrame]:
-    """The lines of the overlay, by data set, over elapsed time."""
+def lines(start: datetime, series: EngineSeries, repeat: int = 0) -> dict[str, pd.DataFrame]:
+    """The lines of the overlay, by data set, over elapsed time; `repeat` from 1 where there are several, else 0."""
     start = start.astimezone(UTC)
     engine = {"ts": _elapsed(series.engine, start)}
     for source, target, scale in (
@@ -105,12 +111,13 @@ def lines(start: datetime, series: EngineSeries) -> dict[str, pd.DataFrame]:
     for end, short in (("_min", "_lo"), ("_max", "_hi")):
         host["host" + short] = _column(series.host_memory, "memory_bytes" + end, 1 / GIB)
     memory, power = summed(series.device_memory, "memory_bytes"), summed(series.devices, "power_watts")
-    return {
+    made = {
         "engine": pd.DataFrame(engine),
         "host": pd.DataFrame(host),
         "memory": _one_line(memory, "memory_bytes", "gpu", start, 1 / GIB),
         "power": _one_line(power, "power_watts", "power", start, 1.0),
     }
+    return {name: frame.assign(r=float(repeat)) for name, frame in made.items()}
 
 
 def _one_line(frame: pd.DataFrame, source: str, target: str, start: datetime, scale: float) -> pd.DataFrame:

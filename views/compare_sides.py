@@ -15,7 +15,8 @@ import pandas as pd
 
 from comparison.configurations import Configuration, compare, differing, of_epoch
 from comparison.windows import Figure
-from views import compare_absences, compare_figures, compare_series, data, formatting
+from views import compare_absences, compare_events, compare_figures, compare_series, data, formatting
+from views.compare_events import Stretch
 from views.compare_series import EngineSeries
 from views.compare_windows import Chosen, EngineWindow, length_words, span_words
 
@@ -35,7 +36,9 @@ class Side:
     figures: Mapping[str, Figure]  # by key of `comparison.measures`
     notes: tuple[str, ...] = ()  # sentences about this window: gaps, restarts, nothing done
     warning: str | None = None  # why its figures should not be relied on
-    lines: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # by data set; `ts` is elapsed ms
+    lines: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # by data set; `ts` is elapsed ms, `r` the repeat
+    line_notes: tuple[str, ...] = ()  # sentences about its lines: of which repeats they are, or why there are none
+    stretches: tuple[Stretch, ...] = ()  # where its lines come from, and what happened there
     spread: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # cumulative distributions: value, share
     concurrency: int | None = None  # most requests sent at once, where that is known
 
@@ -75,6 +78,10 @@ def of_engine(chosen: EngineWindow) -> Side:
         figures={key: absences.explain(key, figure) for key, figure in figures.items()},
         notes=tuple(_notes(chosen, summary, lives, series)),
         lines=compare_series.lines(chosen.start, series),
+        line_notes=tuple(_line_notes(series)),
+        stretches=(
+            compare_events.of_engine(chosen.start, chosen.end, engine_id, summary["device_ids"] or (), series.engine),
+        ),
         spread={**compare_series.spread(series), **_latency_spread(span, engine_id)},
     )
 
@@ -128,7 +135,9 @@ def _notes(chosen: EngineWindow, summary: Row, lives: Sequence[Row], series: Eng
         times = "once" if len(lives) == 2 else f"{len(lives) - 1} times"
         text = f"It was restarted {times}: figures are over {len(lives)} lives"
         notes.append(text + (f", whose {what} differ." if what else " of one configuration."))
-    level = (series.engine.schema.metadata or {}).get(b"level", b"raw").decode()
-    if level != "raw":
-        notes.append(f"Lines are made of rows by the {level}.")
     return notes
+
+
+def _line_notes(series: EngineSeries) -> list[str]:
+    level = compare_series.level(series)
+    return [] if level == "raw" else [f"Its lines are made of rows by the {level}."]

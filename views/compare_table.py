@@ -141,7 +141,7 @@ def _against(measure: Measure, found: Compared) -> str:
     difference = found.difference.estimate
     if difference == 0 and not found.ratio.has_interval:
         return tip("the same", found.ratio.reason or "no difference")
-    parts = [signed_words(measure, difference)] if difference is not None else []
+    parts = [difference_words(measure, difference)] if difference is not None else []
     ratio = found.ratio
     if ratio.estimate is not None:
         parts.append(tip(_ratio_words(ratio), interval_words(found, measure)))
@@ -224,6 +224,12 @@ def value_words(measure: Measure, value: float) -> str:
             return f"{formatting.number(value, 3)} J"
         case unit:
             return f"{formatting.number(value, 3)} {unit}"
+
+
+def difference_words(measure: Measure, value: float) -> str:
+    """As `signed_words`; one that is smaller than what is shown of the figures has no sign worth reading."""
+    words = signed_words(measure, value)
+    return "nearly the same" if words[1:].startswith(("<", "0 ")) else words
 
 
 def signed_words(measure: Measure, value: float) -> str:

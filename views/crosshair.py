@@ -45,8 +45,16 @@ def crosshair(
         rows = rows.transform_filter("datum.s !== 'total'")
         rows = rows.transform_calculate(size="isValid(datum.hi) ? datum.hi - datum.lo : null")
     ends = ("_lo", "_hi") if scene.spread and panel.shape != "parts" else ()
+    # One row a series and step first: several rows of a step, or several lines of a series, have one range together.
+    ops = {"": "mean", "_lo": "min", "_hi": "max"}
     folded = [column + end for column in columns for end in ("", *ends)]
-    rows = rows.transform_fold(folded, as_=["what", "v"]).transform_calculate(k=f"{series} + '_' + datum.what")
+    together = [
+        alt.AggregatedFieldDef(**{"op": ops[end], "field": column + end, "as": column + end})
+        for column in columns
+        for end in ("", *ends)
+    ]
+    rows = rows.transform_calculate(who=series).transform_aggregate(together, groupby=["at", "who"])
+    rows = rows.transform_fold(folded, as_=["what", "v"]).transform_calculate(k="datum.who + '_' + datum.what")
     rows = rows.transform_filter("isValid(datum.v)").transform_pivot("k", value="v", groupby=["at"], op="mean")
     # A holder that is missing where the rest is known holds nothing in that place.
     base = "other" if panel.device == HOST_KEY else "driver"

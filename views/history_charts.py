@@ -36,6 +36,7 @@ DASH_NAMES = {"p50": "solid", "p95": "dashed", "p99": "dotted"}
 STATE_ROW_HEIGHT = 17
 MOST_LINES_OF_DEVICES = len(marks.DEVICE_DASHES)
 HOST_ROW = "host"
+BLANK = "\N{NO-BREAK SPACE}"
 # Midnights carry the date, other hours the time of day; seconds only where the axis is that fine.
 LABELS = (
     "utcFormat(datum.value, utchours(datum.value) || utcminutes(datum.value) || utcseconds(datum.value)"
@@ -140,10 +141,10 @@ def _panel_dict(
 
 @lru_cache(maxsize=128)
 def _states_dict(rows: tuple[tuple[str, str], ...], *, last: bool) -> dict[str, Any]:
-    return marks.panel_dict(_states_panel(rows, _scene(()), last=last))
+    return marks.panel_dict(states_panel(rows, _scene(()), last=last))
 
 
-def _states_panel(rows: tuple[tuple[str, str], ...], scene: Scene, *, last: bool) -> alt.LayerChart | alt.FacetChart:
+def states_panel(rows: tuple[tuple[str, str], ...], scene: Scene, *, last: bool) -> alt.LayerChart | alt.FacetChart:
     """
     A row for each engine and one for the host: a thick bar while it served, a thinner one while it worked on
     something else, a line while it did not answer, nothing while nothing was recorded; events on top.
@@ -156,13 +157,14 @@ def _states_panel(rows: tuple[tuple[str, str], ...], scene: Scene, *, last: bool
         labelOverlap=False, labelFlush=False, ticks=False, domain=False, grid=False, zindex=1,
         minExtent=marks.AXIS_WIDTH, maxExtent=marks.AXIS_WIDTH,
     )  # fmt: skip
-    y = alt.Y("row:N", title=None, axis=axis, scale=alt.Scale(domain=order))
+    # A blank title of the axis: without any, the title of the chart begins further right than the others.
+    y = alt.Y("row:N", title=BLANK, axis=axis, scale=alt.Scale(domain=order))
     x = x_time(scene, last=last)
     places = [int(key[1:]) for key in order if key != HOST_ROW]
     color = alt.Color(
         "row:N", scale=alt.Scale(domain=[key_of(n) for n in range(max(places, default=-1) + 1)]), legend=None
     )
-    window = marks.window_ends(scene, alt.YDatum(order[0], title=None), last=last)
+    window = marks.window_ends(scene, alt.YDatum(order[0], title=BLANK), last=last)
     states = alt.Chart(alt.NamedData("states"))
     tips = [
         alt.Tooltip("name:N", title="who"),
@@ -189,6 +191,8 @@ def _states_panel(rows: tuple[tuple[str, str], ...], scene: Scene, *, last: bool
     event_marks = events.mark_point(shape="triangle-down", filled=True, color=NEUTRAL, opacity=1).encode(
         x=x, y=y, tooltip=happened, size=alt.condition("datum.text !== ''", alt.value(70), alt.value(0))
     )
+    if scene.elapsed:
+        event_marks = event_marks.encode(color=color)
     return alt.layer(window, *bars, silent, rule, aims, event_marks).properties(
         height=STATE_ROW_HEIGHT * len(rows),
         title="States and events",

@@ -21,6 +21,7 @@ from views.urlstate import Window
 MARK_STEPS = 240  # events that are nearer to each other than this share of the axis become one mark
 MOST_TEXTS = 4
 MOST_RULES = 24
+STATE_COLUMNS = ["ts", "te", "row", "name", "tone", "what", "when", "why"]
 
 
 def latency_frame(table: pa.Table, engines: Mapping[str, Series], percentiles: Sequence[str]) -> pd.DataFrame:
@@ -61,7 +62,7 @@ def state_frame(segments: Sequence[Segment], rows: Mapping[str, tuple[str, str]]
     ]
     start, row = frames.milliseconds(window.start), next(iter(rows.values()))[0]
     made += [(start, start, row, "", tone, "", "", "") for tone in ("good", "work", "off")]
-    return pd.DataFrame(made, columns=["ts", "te", "row", "name", "tone", "what", "when", "why"])
+    return pd.DataFrame(made, columns=STATE_COLUMNS)
 
 
 def gap_frame(silences: Sequence[Segment], window: Window) -> pd.DataFrame:

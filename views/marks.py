@@ -67,7 +67,7 @@ def panel_chart(
         window = window_ends(scene, alt.YDatum(1, title=panel.unit), last=last)
     drawn = panel_marks(panel, engines, scene, data, x)
     marks = alt.layer(
-        window, *drawn, *crosshair(panel, engines, scene, data, last=last), *_overlays(x, scene, arrow=first)
+        window, *drawn, *crosshair(panel, engines, scene, data, last=last), *_overlays(engines, x, scene, arrow=first)
     )
     return marks.properties(height=height + 8 * (panel.shape == "parts"), title=panel.title)
 
@@ -77,18 +77,19 @@ def panel_marks(panel: Panel, engines: tuple[Series, ...], scene: Scene, data: a
     y_axis = alt.Axis(tickCount=3, minExtent=AXIS_WIDTH, maxExtent=AXIS_WIDTH, format=",.6~g")
     scale = alt.Scale(domain=[0, 100]) if panel.unit == "%" else alt.Scale(zero=True, nice=True)
     y = alt.Y(f"{panel.field}:Q", title=panel.unit, axis=y_axis, scale=scale)
-    # All places up to the last one drawn, so that an engine keeps its colour when others are hidden.
-    places = range(max((series.place for series in engines), default=-1) + 1)
-    domain = [key_of(place) for place in places]
-    color = alt.Color("s:N", scale=alt.Scale(domain=domain), legend=None)
+    domain, color = _domain(engines), _colour(engines)
     low, high = alt.Y(f"{panel.field}_lo:Q"), f"{panel.field}_hi:Q"
     match panel.shape:
         case "lines":
             opacity = BAND_OPACITY if len(engines) <= FEW_LINES else FAINT_BAND_OPACITY
-            dashes = alt.Scale(domain=domain, range=[list(dash_of(place)) for place in places])
+            dashes = alt.Scale(domain=domain, range=[list(dash_of(place)) for place in range(len(domain))])
             dash = alt.StrokeDash("s:N", scale=dashes, legend=None)
             band = data.mark_area(opacity=opacity).encode(x=x, y=low, y2=high, color=color)
-            return [band, data.mark_line(strokeWidth=1.8).encode(x=x, y=y, color=color, strokeDash=dash)]
+            line = data.mark_line(strokeWidth=1.8).encode(x=x, y=y, color=color, strokeDash=dash)
+            if scene.elapsed:
+                width = alt.condition("datum.r > 0", alt.value(1), alt.value(1.8))
+                band, line = band.encode(detail="r:N"), line.encode(detail="r:N", strokeWidth=width)
+            return [band, line]
         case "strokes":
             bands = [
                 data.mark_area(opacity=BAND_OPACITY if len(engines) <= FEW_LINES else FAINT_BAND_OPACITY).encode(
@@ -116,6 +117,15 @@ def panel_marks(panel: Panel, engines: tuple[Series, ...], scene: Scene, data: a
         case "total":
             band = data.mark_area(opacity=0.25, color=NEUTRAL).encode(x=x, y=low, y2=high)
             return [band, data.mark_line(strokeWidth=1.6, color=NEUTRAL).encode(x=x, y=y)]
+
+
+def _domain(engines: tuple[Series, ...]) -> list[str]:
+    """All places up to the last one drawn, so that an engine keeps its colour when others are hidden."""
+    return [key_of(place) for place in range(max((series.place for series in engines), default=-1) + 1)]
+
+
+def _colour(engines: tuple[Series, ...]) -> alt.Color:
+    return alt.Color("s:N", scale=alt.Scale(domain=_domain(engines)), legend=None)
 
 
 def _memory_marks(data: alt.Chart, x: alt.X, y: alt.Y, color: alt.Color) -> list[alt.Chart]:
@@ -195,18 +205,21 @@ def stack_of(panels: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return spec
 
 
-def _overlays(x: alt.X, scene: Scene, *, arrow: bool) -> list[alt.Chart]:
+def _overlays(engines: tuple[Series, ...], x: alt.X, scene: Scene, *, arrow: bool) -> list[alt.Chart]:
     """
     A vertical rule for each event, with its text on hover; in the first panel a triangle at the top to aim at.
 
-    Where the scene has gaps: a shade over each, with its reason on hover.
+    On elapsed time a rule has the colour of its line. Where the scene has gaps: a shade over each, with its reason on
+    hover.
     """
     events = alt.Chart(alt.NamedData("events"))
     drawn = alt.condition("datum.text !== ''", alt.value(1), alt.value(0))
     tips = [alt.Tooltip("when:N", title="event at"), alt.Tooltip("text:N", title="what happened")]
-    marks = [
-        events.mark_rule(strokeWidth=1.2, strokeDash=[2, 3], color=NEUTRAL).encode(x=x, tooltip=tips, opacity=drawn)
-    ]
+    rule = events.mark_rule(strokeWidth=1.2, strokeDash=[2, 3], color=NEUTRAL)
+    if scene.elapsed:
+        tips.insert(0, alt.Tooltip("name:N", title="window"))
+        rule = rule.encode(color=_colour(engines))
+    marks = [rule.encode(x=x, tooltip=tips, opacity=drawn)]
     if arrow:
         aim = events.mark_point(shape="triangle-down", filled=True, size=90, color=NEUTRAL)
         marks.append(aim.encode(x=x, y=alt.value(4), tooltip=tips, opacity=drawn))

@@ -42,7 +42,8 @@ class Panel:
 class Scene:
     """
     What all panels of a stack share. `spread`: the crosshair tells the lowest and highest value of a step too;
-    `elapsed`: times count from the beginning of each line, not from 1970.
+    `elapsed`: times count from the beginning of each line, not from 1970; `r` tells the lines of one series apart
+    (0: its only one), and each event belongs to a series.
     """
 
     devices: tuple[tuple[str, str], ...]  # (device key, name)

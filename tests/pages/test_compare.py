@@ -16,10 +16,12 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
+from store.loadtest_rows import LoadtestStage
+from store.model import Event
 from tests.pages.conftest import open_page, words
 from tests.support import demo_loadtest
-from tests.support.demo import LABELS, LLAMA, SGLANG, VLLM
-from views import compare_charts, compare_sides, compare_table, compare_windows
+from tests.support.demo import HOST, LABELS, LLAMA, SGLANG, VLLM
+from views import compare_charts, compare_runs, compare_sides, compare_table, compare_windows
 from views.compare_windows import EngineWindow
 
 PAGE = "compare.py"
@@ -130,6 +132,38 @@ def test_one_engine_at_two_times_keeps_its_colour_and_the_second_takes_another(s
     line = datasets(app)["engine"].to_pandas()
     assert line.groupby("s", observed=True)["ts"].min().tolist() == [0.0, 0.0]  # both begin at elapsed time 0
     assert line["ts"].max() == 90_000
+
+
+def test_what_happened_in_each_window_is_marked_at_its_elapsed_time(serve):
+    """The demo's llama.cpp stops at second 120 and is back, restarted, at 132; vLLM is given new arguments here."""
+    store = serve("usual")
+    changed = store.demo.start + timedelta(seconds=200)
+    details = json.dumps({"changes": {"arguments": ['["--max-num-seqs", "64"]', '["--max-num-seqs", "128"]']}})
+    text = "Qwen3-8B on vLLM: arguments changed"
+    events = [
+        Event(changed, HOST, VLLM, f"{VLLM}-1", None, "configuration_changed", text, details),
+        Event(changed, HOST, None, None, None, "collector_stopped", "the collector stopped"),
+        Event(changed, HOST, SGLANG, f"{SGLANG}-1", None, "restarted", "another engine restarted"),
+    ]
+    store.writer.put(events)
+    store.writer.flush()
+    app = compared(window(store, LLAMA, 100, 300), window(store, VLLM, 150, 300))
+    rules = datasets(app)["events"].to_pandas()
+    told = {(row.name, row.ts): row.text for row in rules.itertuples(index=False, name="Rule") if row.text}
+    labels = {name[0]: name for name, _ in told}
+    assert told == {
+        (labels["A"], 32_000.0): f"{LABELS[LLAMA]} restarted with 4 slots, was 2",
+        (labels["A"], 100_000.0): "the collector stopped",
+        (
+            labels["B"],
+            50_000.0,
+        ): f"{text.removesuffix(' changed')}: --max-num-seqs 64 \N{RIGHTWARDS ARROW} 128; the collector stopped",
+    }
+    assert rules["s"].nunique() == 2  # each in the colour of its window
+    states = datasets(app)["states"].to_pandas()
+    stopped = states[states["what"] == "stopped"]
+    assert stopped["ts"].tolist() == [20_000.0]
+    assert stopped["te"].tolist() == pytest.approx([32_000.0])
 
 
 def test_a_restart_and_what_is_missing_are_told_before_the_figures(serve):
@@ -276,6 +310,43 @@ def test_a_level_of_a_load_test_is_a_window(runs):
     assert "Requests at once: 4 in B. With 8 requests in flight, B lets some wait in its queue." in words(app)
     titles = [json.loads(one.proto.spec)["title"] for one in app.get("vega_lite_chart")]
     assert "TTFT" in titles
+
+
+def test_every_repeat_of_a_load_test_has_its_own_line(serve):
+    """Three repeats in the demo's story, in which llama.cpp always has 4 requests and 3 to 5 that wait."""
+    store = serve("two", seconds=900)
+    run_id = "20261201T120000Z-aaaa"
+    began = store.demo.start + timedelta(seconds=300)
+    made = demo_loadtest.stages(began, run_id, levels=(4,))
+    stages = [row for rows in made for row in rows if isinstance(row, LoadtestStage) and row.engine_id == LLAMA]
+    assert max(row.ended for row in stages) < store.end
+    store.writer.put([row for rows in made for row in rows])
+    store.writer.put([demo_loadtest.run(began, run_id, ended=stages[-1].ended)])
+    hurt = stages[1].ts + timedelta(seconds=5)
+    store.writer.put([Event(hurt, HOST, LLAMA, f"{LLAMA}-2", None, "restarted", "it restarted")])
+    store.writer.flush()
+    app = compared(_stage(LABELS[LLAMA], 4, run_id), window(store, VLLM, 300, 340))
+    line = datasets(app)["engine"].to_pandas()
+    key = next(key for key, rows in line.groupby("s", observed=True) if rows["r"].max() > 0)
+    mine = line[line["s"] == key]
+    assert sorted(set(mine["r"])) == [1.0, 2.0, 3.0]
+    for stage in stages:
+        ended = (stage.ended - stage.ts).total_seconds() * 1000
+        times = mine.loc[mine["r"] == stage.repeat + 1, "ts"]
+        assert 0 <= times.min() < 2000  # the demo samples engines every two seconds
+        assert ended - 2500 < times.max() <= ended
+    assert set(line.loc[line["s"] != key, "r"]) == {0.0}
+    assert "<b>A</b> A thin line for each of 3 repeats, from its own beginning" in words(app)
+    (text,) = [text for text in datasets(app)["events"].column("text").to_pylist() if text]
+    assert text == "repeat 2: it restarted"
+    side = compare_sides_of(_stage(LABELS[LLAMA], 4, run_id))
+    rows = list(csv.DictReader(io.StringIO(compare_charts.overlay_csv([side]).decode())))
+    assert {row["repeat"] for row in rows} == {"1", "2", "3"}
+
+
+def compare_sides_of(text: str) -> compare_sides.Side:
+    chosen, _ = compare_windows.parse(text, datetime.now(UTC))
+    return compare_runs.of_run(chosen)
 
 
 def test_a_load_test_that_is_not_trusted_is_shown_and_not_compared(runs):

@@ -3,7 +3,7 @@
 import pytest
 
 from comparison.measures import BY_KEY
-from views.compare_table import _factor, signed_words, value_words
+from views.compare_table import _factor, difference_words, signed_words, value_words
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,12 @@ def test_differences_have_a_sign_and_shares_differ_in_points():
     assert signed_words(BY_KEY["generation"], -512.0) == "\N{MINUS SIGN}512 tok/s"
     assert signed_words(BY_KEY["kv_used"], 0.63) == "+63 points"
     assert signed_words(BY_KEY["power"], 0.0) == "no difference"
+
+
+@pytest.mark.parametrize(("key", "value"), [("host_memory", -0.3), ("cpu", 0.004), ("generation", 0.0)])
+def test_a_difference_too_small_to_be_shown_has_no_sign(key, value):
+    assert difference_words(BY_KEY[key], value) in ("nearly the same", "no difference")
+    assert difference_words(BY_KEY["host_memory"], 2.0**30).startswith("+1")
 
 
 @pytest.mark.parametrize(
