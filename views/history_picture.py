@@ -19,6 +19,7 @@ from views.history_data import HistoryData
 from views.palette import Series
 from views.urlstate import Window
 
+EVERY = "every sample"
 LEVELS = {"raw": "raw samples", "minute": "one-minute rollups", "hour": "one-hour rollups"}
 
 
@@ -82,12 +83,18 @@ def compose(found: HistoryData, every: Mapping[str, Series], choice: Choice) -> 
     told = {event["engine_id"] for event in events}
     rows = [(series.key, series.label) for key, series in wanted.items() if key in lines or key in told]
     rows.append((HOST_ROW, "host and collector"))
-    shown = [series for key, series in every.items() if key in {*lines, *holders, *residents}]
+    others = [series for key, series in every.items() if key in {*holders, *residents} and key not in wanted]
+    drawn = {name: table for name, table in _named(found).items() if name != "latencies" or quantities}
     return HistoryPicture(
         found=found,
-        resolution=resolution(found),
+        resolution=resolution(drawn),
         notes=tuple(_notes(found, wanted, lines, quantities, choice)),
-        legend=legend.html(shown, _device_words(devices), memory=bool({HOST, GPU_MEMORY} & set(choice.groups))),
+        legend=legend.html(
+            [series for key, series in wanted.items() if key in {*lines, *holders, *residents}],
+            _device_words(devices),
+            memory=bool({HOST, GPU_MEMORY} & set(choice.groups)),
+            others=others,
+        ),
         spec=history_charts.history_spec(
             panels, tuple(rows), tuple(lines.values()), tuple(holders.values()), tuple(residents.values()), keys,
             _grid_seconds(found),
@@ -158,19 +165,21 @@ def _grid_seconds(found: HistoryData) -> float:
     return float(max(1, round(max(steps, default=1.0))))
 
 
-def resolution(found: HistoryData) -> str:
-    """How fine the charts are and where their figures come from, in words."""
+def resolution(tables: Mapping[str, pa.Table | None]) -> str:
+    """How fine the lines of these tables are and where their figures come from, in words."""
     steps: dict[str, list[str]] = {}
     levels: dict[str, list[str]] = {}
-    for name, table in _named(found).items():
+    for name, table in tables.items():
         if table is not None and table.num_rows:
             metadata = table.schema.metadata or {}
             seconds = float(metadata.get(b"bucket_seconds", 0))
             level = metadata.get(b"level", b"raw").decode()
-            steps.setdefault(f"one point = {formatting.step(seconds)}" if seconds else "every sample", []).append(name)
+            step = f"one point = {formatting.step(seconds)}, mean with a band from lowest to highest"
+            steps.setdefault(step if seconds else EVERY, []).append(name)
             levels.setdefault(f"from {LEVELS.get(level, level)}", []).append(name)
-    means = ["mean with a band from lowest to highest"] if set(steps) - {"every sample"} else []
-    return ", ".join([_told_apart(steps), *means, _told_apart(levels)])
+    why = ", as they are sampled less often" if len(steps) > 1 else ""
+    told = _told_apart({words: (names, why if words == EVERY else "") for words, names in steps.items()})
+    return "; ".join([*told, *_told_apart({words: (names, "") for words, names in levels.items()})])
 
 
 def _named(found: HistoryData) -> dict[str, pa.Table | None]:
@@ -184,11 +193,10 @@ def _named(found: HistoryData) -> dict[str, pa.Table | None]:
     }
 
 
-def _told_apart(words: Mapping[str, Sequence[str]]) -> str:
-    """One statement for all, or each with what it is about."""
-    if len(words) == 1:
-        return next(iter(words))
-    return "; ".join(f"{text} ({', '.join(names)})" for text, names in words.items())
+def _told_apart(words: Mapping[str, tuple[Sequence[str], str]]) -> list[str]:
+    """What holds for most as it is, then each exception with what it is about and why, the second of the values."""
+    most, *others = sorted(words.items(), key=lambda item: -len(item[1][0]))
+    return [most[0], *(f"{' and '.join(names)}: {text}{why}" for text, (names, why) in others)]
 
 
 def _notes(

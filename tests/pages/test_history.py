@@ -8,6 +8,7 @@ Expected figures are those that `tests.support.demo` writes: a vLLM of 600 tok/s
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qs, urlsplit
 
@@ -61,6 +62,35 @@ def test_a_range_is_drawn_with_its_resolution_in_words(story):
     assert "Generation throughput" in titles(app)
     assert "KV cache in use" in titles(app)
     assert "TTFT: p50 solid, p95 dashed" in titles(app)
+
+
+def test_the_resolution_names_what_differs_from_the_rest(story):
+    """The demo samples engines every 2 s, the host and GPUs every second: 400 s of the latter are 400 rows."""
+    _, span = story
+    whole = words(open_page(PAGE, **span))
+    assert "every sample; from raw samples" in whole
+    store, _ = story
+    store.advance(800)  # 1,200 s: too many of both, so that they are put together; latencies are not
+    later = {"from": span["from"], "to": iso(store.end)}
+    text = words(open_page(PAGE, **later))
+    means = "one point = 5 s, mean with a band from lowest to highest"
+    assert f"{means}; latencies: every sample, as they are sampled less often; from raw samples" in text
+    alone = words(open_page(PAGE, **later, engines=LLAMA))  # it tells no histograms
+    assert "latencies: every" not in alone
+    assert f"{means}; from raw samples" in alone
+
+
+def test_the_legend_tells_chosen_engines_from_those_that_hold_memory_too(story):
+    _, span = story
+    (legend,) = re.findall(r'<div class="er-legend">.*?</div>', words(open_page(PAGE, **span, engines=LLAMA)))
+    chosen, others = legend.split("in memory also:")
+    assert (LABELS[LLAMA] in chosen, LABELS[VLLM] in chosen, LABELS[VLLM] in others) == (True, False, True)
+    (legend,) = re.findall(
+        r'<div class="er-legend">.*?</div>',
+        words(open_page(PAGE, **span, engines=LLAMA, show="Throughput")),
+    )
+    assert LABELS[VLLM] not in legend
+    assert "in memory also" not in words(open_page(PAGE, **span))
 
 
 def test_figures_are_those_of_the_story(story):
