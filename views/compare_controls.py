@@ -13,6 +13,7 @@ from typing import Any
 
 import streamlit as st
 
+import settings
 from store.protocol import StoreError
 from views import data, formatting, loadtest_data
 from views.cards import title_of
@@ -28,6 +29,7 @@ from views.compare_windows import (
     of_run,
     texts,
 )
+from views.loadtest_tables import engine_names
 from views.palette import Series, swatch
 
 Row = Mapping[str, Any]
@@ -198,16 +200,30 @@ def _pick_run() -> Chosen | None:
     if not runs:
         st.caption("There is no load test yet. Start one on the page Load test, or import its result there.")
         return None
-    run_id = st.selectbox(
-        "Load test", list(runs), format_func=lambda key: f"{runs[key]['name']} ({key})", key="add-run"
-    )
+    names = {run_id: _run_words(row) for run_id, row in runs.items()}
+    run_id = st.selectbox("Load test", list(runs), format_func=lambda key: names[key], key="add-run")
     offered = {window.text(): window for window in windows_of(runs[str(run_id)])}
     if not offered:
         st.caption("This load test has no stage.")
         return None
-    names = {text: f"{window.label} at {window.level}" for text, window in offered.items()}
-    chosen = st.selectbox("Endpoint and level", list(names), format_func=lambda key: names[key], key="add-stage")
+    stages = {text: f"{window.label} at {window.level}" for text, window in offered.items()}
+    chosen = st.selectbox("Endpoint and level", list(stages), format_func=lambda key: stages[key], key="add-stage")
     return offered.get(str(chosen))
+
+
+def _run_words(row: Row) -> str:
+    """A run in the list: its name, whom it loaded, where it comes from; its id, which makes the text unique."""
+    run_id = str(row["run_id"])
+    labels = engine_names(row) or list(_labels(str(settings.load().data), run_id))
+    origin = [] if row["source"] == loadtest_data.OWN else [f"imported from {row['source']}"]
+    return " · ".join([str(row["name"]), ", ".join(labels) or "no endpoint known", *origin, run_id])
+
+
+@st.cache_resource(ttl=3600, max_entries=512, show_spinner=False)
+def _labels(data_folder: str, run_id: str) -> tuple[str, ...]:
+    """What the endpoints of a run are called by its stages: an imported file says nothing of what was asked for."""
+    stages = data.records("loadtest_stages", run_id=run_id)
+    return tuple(dict.fromkeys(str(stage["label"]) for stage in stages))
 
 
 def windows_of(run: Row) -> list[RunWindow]:

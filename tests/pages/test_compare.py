@@ -349,6 +349,17 @@ def compare_sides_of(text: str) -> compare_sides.Side:
     return compare_runs.of_run(chosen)
 
 
+def test_load_tests_are_offered_with_whom_they_loaded_and_where_they_come_from(runs):
+    app = open_page(PAGE)
+    app.segmented_control(key="add-way").set_value("load test").run()
+    offered = app.selectbox(key="add-run").options
+    assert f"Evening sweep · {LABELS[VLLM]}, {LABELS[LLAMA]} · {demo_loadtest.RUN}" in offered
+    (imported,) = [one for one in offered if "imported" in one]
+    assert imported.startswith("qwen3-8b 8qps.json · Qwen3-8B (vllm bench serve) · imported from vllm bench serve · ")
+    app.selectbox(key="add-run").select(imported).run()
+    assert app.selectbox(key="add-stage").options == ["Qwen3-8B (vllm bench serve) at 8"]
+
+
 def test_a_load_test_that_is_not_trusted_is_shown_and_not_compared(runs):
     untrusted = next(row["run_id"] for row in compare_sides.data.records("loadtest_runs") if row["trusted"] is False)
     app = compared(_stage(LABELS[VLLM], 8), _stage(LABELS[VLLM], 8, untrusted))
