@@ -61,19 +61,18 @@ loadtest_runs.draw_gone(gone)
 
 
 def draw_set_up() -> None:
-    """The form of a new run."""
+    """The form of a new run, for whom may start one."""
     if not operator:
-        st.info(
-            f"**Read-only.** {loadtest_start.VIEWER} Results below can be read by everybody.", icon=":material/lock:"
-        )
+        st.info(f"**Read-only.** {loadtest_start.VIEWER} Everybody can read them.", icon=":material/lock:")
+        return
     if not any(row["state"] in loadtest_data.CAN_ANSWER for row in engines):
         empty.no_engine()
     if ignored := loadtest_form.ignored_of_link():
         st.warning(
             f"**The link's {', '.join(ignored)} was ignored:** there is no such choice.", icon=":material/link_off:"
         )
-    setup = loadtest_form.draw(engines, labels, enabled=operator)
-    loadtest_start.draw(setup, engines, labels, rows, active_rows(), operator=operator)
+    setup = loadtest_form.draw(engines, labels)
+    loadtest_start.draw(setup, engines, labels, rows, active_rows())
 
 
 def active_rows() -> list[loadtest_data.Row]:
@@ -129,7 +128,8 @@ def draw_results() -> None:
 
 if not shown:
     draw_set_up()
-loadtest_runs.draw_choice(rows, known)
+if rows:
+    loadtest_runs.draw_choice(rows, known)
 growing = any(run.active for run in shown)
 if active or growing:
     st.fragment(draw_under_way, run_every=REFRESH_SECONDS)()
@@ -138,8 +138,10 @@ if shown and not growing:
         draw_results()
     except StoreError as error:
         empty.store_problem(error)
-loadtest_runs.draw_delete(shown, operator=operator)
+if operator:
+    loadtest_runs.draw_delete(shown)
 if not shown:
     st.subheader("Past runs", anchor=False)
     loadtest_runs.draw_list(rows)
-    loadtest_runs.draw_import(operator=operator)
+    if operator:
+        loadtest_runs.draw_import()

@@ -58,35 +58,30 @@ def ignored_of_link() -> list[str]:
     return [f"{name}={value}" for name, value in given.items() if value not in valid[name]]
 
 
-def draw(engines: Sequence[Row], labels: Mapping[str, str], *, enabled: bool) -> Setup:
-    """
-    The whole form. `engines` are `loadtest_data.candidates`; `labels` are their names by engine_id.
-
-    Not `enabled`: all controls are shown and none can be changed.
-    """
+def draw(engines: Sequence[Row], labels: Mapping[str, str]) -> Setup:
+    """The whole form. `engines` are `loadtest_data.candidates`; `labels` are their names by engine_id."""
     running = [str(row["engine_id"]) for row in engines if row["state"] in loadtest_data.CAN_ANSWER]
     fields = _Fields()
-    off = not enabled
-    chosen = _what(running, labels, fields, off)
-    _work(fields, off)
-    name = _target(fields, off)
+    chosen = _what(running, labels, fields)
+    _work(fields)
+    name = _target(fields)
     with st.expander("More: API, limits, warm-up, seed", icon=":material/tune:"):
-        _more(fields, off)
+        _more(fields)
     return Setup(_spec(engines, labels, chosen, fields), name, tuple(chosen))
 
 
-def _what(running: Sequence[str], labels: Mapping[str, str], fields: _Fields, off: bool) -> list[str]:
+def _what(running: Sequence[str], labels: Mapping[str, str], fields: _Fields) -> list[str]:
     """Which engines, and how much load."""
     with st.container(horizontal=True, vertical_alignment="top", gap="medium"):
         with st.container(width=460):
             chosen = st.multiselect(
-                "Engines", running, default=running[:2], key="targets", bind="query-params", disabled=off,
+                "Engines", running, default=running[:2], key="targets", bind="query-params",
                 format_func=lambda engine_id: labels.get(engine_id, engine_id), placeholder="choose running engines",
             )  # fmt: skip
             if not chosen:
                 fields.refuse("Choose at least one engine; with two the page tells where one overtakes the other.")
         mode = st.selectbox(
-            "Load", list(MODES), format_func=MODES.__getitem__, key="mode", bind="query-params", disabled=off,
+            "Load", list(MODES), format_func=MODES.__getitem__, key="mode", bind="query-params",
             width=190, help="Closed loop: so many users, each of whom sends the next request when the last is "
             "answered. Open loop: requests come at a rate, whether or not the engine keeps up.",
         )  # fmt: skip
@@ -95,11 +90,11 @@ def _what(running: Sequence[str], labels: Mapping[str, str], fields: _Fields, of
         with st.container(width=260):
             text = st.text_input(
                 "Users at once" if closed else "Requests per second", DEFAULT_LEVELS if closed else DEFAULT_RATES, 200,
-                key="levels" if closed else "rates", bind="query-params", disabled=off,
+                key="levels" if closed else "rates", bind="query-params",
             )  # fmt: skip
             fields.values["levels"] = _levels(text or "", closed, fields)
         fields.values["repeats"] = st.number_input(
-            "Repeats", 1, 20, 3, key="repeats", bind="query-params", disabled=off, width=110,
+            "Repeats", 1, 20, 3, key="repeats", bind="query-params", width=110,
             help="Engines take turns within each repeat (A B, B A). From two repeats on there are intervals.",
         )  # fmt: skip
     return list(chosen)
@@ -128,12 +123,12 @@ def _levels(text: str, closed: bool, fields: _Fields) -> list[float]:
     return levels
 
 
-def _work(fields: _Fields, off: bool) -> None:
+def _work(fields: _Fields) -> None:
     """What one request is."""
     given: dict[str, Any] = {}
     with st.container(horizontal=True, vertical_alignment="top", gap="medium"):
         kind = st.selectbox(
-            "Prompts", list(PROMPTS), format_func=PROMPTS.__getitem__, key="prompts", bind="query-params", disabled=off,
+            "Prompts", list(PROMPTS), format_func=PROMPTS.__getitem__, key="prompts", bind="query-params",
             width=160, help="Prompts are never stored, and each begins with words that no other one begins with.",
         )  # fmt: skip
         given["kind"] = kind
@@ -141,7 +136,6 @@ def _work(fields: _Fields, off: bool) -> None:
             with st.container(width=330):
                 given["path"] = st.selectbox(
                     "JSONL file", loadtest_data.prompt_files(), index=None, key="prompt_file", bind="query-params",
-                    disabled=off,
                     placeholder="of a configured folder",
                     help="One object a line with prompt or messages, and optionally output_tokens. Folders are named "
                     "as prompt_folders in engine-room.toml.",
@@ -155,19 +149,19 @@ def _work(fields: _Fields, off: bool) -> None:
         else:
             lengths = st.selectbox(
                 "Lengths", list(LENGTHS), format_func=LENGTHS.__getitem__, key="lengths_in", bind="query-params",
-                disabled=off, width=120,
+                width=120,
             )  # fmt: skip
             given["distribution"] = lengths
-            _lengths(given, str(lengths), fields, off)
+            _lengths(given, str(lengths), fields)
         fields.values["output"] = {
             "tokens": st.number_input(
-                "Answer (tokens)", 1, 100_000, 200, key="tokens_out", bind="query-params", disabled=off, width=140,
+                "Answer (tokens)", 1, 100_000, 200, key="tokens_out", bind="query-params", width=140,
                 help="Every answer is made exactly so long (ignore_eos), and the run verifies it.",
             )
         }  # fmt: skip
         given["cached"] = (
             st.selectbox(
-                "Prefix cache", CACHES, key="cache", bind="query-params", disabled=off, width=120,
+                "Prefix cache", CACHES, key="cache", bind="query-params", width=120,
                 help="Avoided: no prompt can be served from a cache. Wanted: nine tenths of each prompt are the same.",
             )
             == "wanted"
@@ -175,87 +169,82 @@ def _work(fields: _Fields, off: bool) -> None:
     fields.values["input"] = given
 
 
-def _lengths(given: dict[str, Any], lengths: str, fields: _Fields, off: bool) -> None:
+def _lengths(given: dict[str, Any], lengths: str, fields: _Fields) -> None:
     if lengths == "uniform":
-        low = st.number_input("Prompt from (tokens)", 1, 1_000_000, 500, key="tokens_low", bind="query-params",
-                              disabled=off, width=150)  # fmt: skip
+        low = st.number_input(
+            "Prompt from (tokens)", 1, 1_000_000, 500, key="tokens_low", bind="query-params", width=150
+        )
         with st.container(width=150):
-            high = st.number_input("to (tokens)", 1, 1_000_000, 1500, key="tokens_high", bind="query-params",
-                                   disabled=off)  # fmt: skip
+            high = st.number_input("to (tokens)", 1, 1_000_000, 1500, key="tokens_high", bind="query-params")
             if high < low:
                 fields.refuse("This is less than the least length.")
         given |= {"tokens_min": low, "tokens_max": high, "tokens": max(1, (low + high) // 2)}
         return
     title = "Prompt (tokens)" if lengths == "fixed" else "Median prompt (tokens)"
-    given["tokens"] = st.number_input(
-        title, 1, 1_000_000, 1000, key="tokens_in", bind="query-params", disabled=off, width=160
-    )
+    given["tokens"] = st.number_input(title, 1, 1_000_000, 1000, key="tokens_in", bind="query-params", width=160)
     if lengths == "lognormal":
-        given["sigma"] = st.number_input("Sigma", 0.05, 3.0, 0.5, 0.05, key="sigma", bind="query-params", disabled=off,
+        given["sigma"] = st.number_input("Sigma", 0.05, 3.0, 0.5, 0.05, key="sigma", bind="query-params",
                                          width=110, help="Standard deviation of the logarithm.")  # fmt: skip
         given["tokens_max"] = given["tokens"] * 8
 
 
-def _target(fields: _Fields, off: bool) -> str:
+def _target(fields: _Fields) -> str:
     """How much of it, what counts as good, and what the run is called."""
     with st.container(horizontal=True, vertical_alignment="top", gap="medium"):
         how = st.selectbox(
-            "Each stage", list(STAGES), format_func=STAGES.__getitem__, key="each", bind="query-params", disabled=off,
+            "Each stage", list(STAGES), format_func=STAGES.__getitem__, key="each", bind="query-params",
             width=200, help="As many as needed: five requests a user and at least eight.",
         )  # fmt: skip
         if how == "requests":
             fields.values["requests"] = st.number_input(
-                "Requests", 1, 100_000, 40, key="requests", bind="query-params", disabled=off, width=130
+                "Requests", 1, 100_000, 40, key="requests", bind="query-params", width=130
             )
         elif how == "seconds":
             fields.values["duration_seconds"] = float(
-                st.number_input("Seconds", 1, 7200, 60, key="seconds", bind="query-params", disabled=off, width=130)
+                st.number_input("Seconds", 1, 7200, 60, key="seconds", bind="query-params", width=130)
             )
         slo = {
-            "ttft_seconds": _seconds("SLO: TTFT (s)", "slo_ttft", 1.0, 1.0, off),
-            "tpot_seconds": _seconds("SLO: TPOT (ms)", "slo_tpot", 50.0, 1000.0, off),
-            "e2e_seconds": _seconds("SLO: E2E (s)", "slo_e2e", None, 1.0, off),
+            "ttft_seconds": _seconds("SLO: TTFT (s)", "slo_ttft", 1.0, 1.0),
+            "tpot_seconds": _seconds("SLO: TPOT (ms)", "slo_tpot", 50.0, 1000.0),
+            "e2e_seconds": _seconds("SLO: E2E (s)", "slo_e2e", None, 1.0),
         }
         fields.values["slo"] = slo
         return (
-            st.text_input(
-                "Name", "", MOST_NAME, key="test_name", disabled=off, width=300, placeholder="as date and time"
-            )
-            or ""
+            st.text_input("Name", "", MOST_NAME, key="test_name", width=300, placeholder="as date and time") or ""
         ).strip()
 
 
-def _seconds(label: str, key: str, value: float | None, per_second: float, off: bool) -> float | None:
+def _seconds(label: str, key: str, value: float | None, per_second: float) -> float | None:
     given = st.number_input(
-        label, 0.001, 1e6, value, key=key, bind="query-params", disabled=off, width=130, format="%g", step=None,
+        label, 0.001, 1e6, value, key=key, bind="query-params", width=130, format="%g", step=None,
         placeholder="none",
     )  # fmt: skip
     return None if given is None else float(given) / per_second
 
 
-def _more(fields: _Fields, off: bool) -> None:
+def _more(fields: _Fields) -> None:
     with st.container(horizontal=True, vertical_alignment="top", gap="medium"):
         fields.values["api"] = st.selectbox(
-            "API", list(APIS), format_func=APIS.__getitem__, key="api", bind="query-params", disabled=off, width=210
+            "API", list(APIS), format_func=APIS.__getitem__, key="api", bind="query-params", width=210
         )
         minutes = st.number_input(
-            "Whole run at most (min)", 1, 1440, 120, key="most_minutes", bind="query-params", disabled=off, width=170
+            "Whole run at most (min)", 1, 1440, 120, key="most_minutes", bind="query-params", width=170
         )
         failed = st.number_input(
-            "A stage ends at failures of (%)", 1, 100, 50, key="most_failed", bind="query-params", disabled=off,
+            "A stage ends at failures of (%)", 1, 100, 50, key="most_failed", bind="query-params",
             width=200,
         )  # fmt: skip
         batches = st.number_input(
-            "Warm-up batches at most", 0, 100, 6, key="warmup", bind="query-params", disabled=off, width=180,
+            "Warm-up batches at most", 0, 100, 6, key="warmup", bind="query-params", width=180,
             help="Batches with prompts of their own before each stage, until two successive ones agree within 10 %.",
         )  # fmt: skip
         seed = st.number_input(
-            "Seed", 0, 2**53 - 1, None, key="seed", bind="query-params", disabled=off, width=150,
+            "Seed", 0, 2**53 - 1, None, key="seed", bind="query-params", width=150,
             placeholder="a new one", help="The same seed makes the same prompts: a cache may then serve them.",
         )  # fmt: skip
         if fields.values["mode"] != "closed":
             fields.values["max_in_flight"] = st.number_input(
-                "In flight at most", 1, 4096, 512, key="in_flight", bind="query-params", disabled=off, width=140
+                "In flight at most", 1, 4096, 512, key="in_flight", bind="query-params", width=140
             )
     fields.values["limits"] = {"seconds": minutes * 60.0, "failed_fraction": failed / 100}
     fields.values["warmup"] = {"most_batches": batches}

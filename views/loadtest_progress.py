@@ -16,7 +16,7 @@ Status = Mapping[str, Any]
 
 
 def draw(status: Status, shown: Collection[str], *, operator: bool) -> None:
-    """One run: its bar, where it is, and the buttons that show and stop it. `shown` are the runs on the page."""
+    """One run: its bar, where it is, and the buttons that show it and, for operators, stop it. `shown`: on the page."""
     run_id = str(status["run_id"])
     with st.container(border=True, key=f"progress-{run_id}"):
         if status["state"] == "waiting":
@@ -29,10 +29,9 @@ def draw(status: Status, shown: Collection[str], *, operator: bool) -> None:
             if run_id not in shown:
                 st.button("Show", key=f"show-{run_id}", icon=":material/show_chart:", on_click=loadtest_runs.show,
                           args=([run_id],))  # fmt: skip
-            st.button(
-                "Stop", key=f"stop-{run_id}", icon=":material/stop:", disabled=not operator, on_click=_stop,
-                args=(run_id,), help="What was measured until now stays." if operator else loadtest_start.VIEWER,
-            )  # fmt: skip
+            if operator:
+                st.button("Stop", key=f"stop-{run_id}", icon=":material/stop:", on_click=_stop, args=(run_id,),
+                          help="What was measured until now stays.")  # fmt: skip
 
 
 def share(status: Status) -> float:

@@ -86,15 +86,14 @@ def draw_list(rows: Sequence[Row]) -> None:
     st.caption("Choose a row to see its results. Times are UTC.")
 
 
-def draw_delete(runs: Sequence[Run], *, operator: bool) -> None:
+def draw_delete(runs: Sequence[Run]) -> None:
     """A button for each run that is over; it asks once more."""
     with st.container(horizontal=True, gap="small"):
         for run in runs:
             more = f" {run.name}" if len(runs) > 1 else ""
             if st.button(
                 f"Delete{more}", key=f"delete-{run.key}", icon=":material/delete:", type="tertiary",
-                disabled=not operator or run.active,
-                help=OPERATORS if not operator else "Stop it first." if run.active else None,
+                disabled=run.active, help="Stop it first." if run.active else None,
             ):  # fmt: skip
                 _confirm(run)
 
@@ -127,22 +126,19 @@ def _delete(run: Run) -> None:
     show([run_id for run_id in st.query_params.get_all("run") if run_id != run.run_id])
 
 
-def draw_import(*, operator: bool) -> None:
+def draw_import() -> None:
     """Result files of other tools become runs."""
     with st.expander("Import results of other tools", icon=":material/upload_file:"):
         st.markdown(
             "Result files of `vllm bench serve`, guidellm, AIPerf, llama-bench and llama-benchy. Their definitions are "
             "translated; what a file does not tell is shown as missing."
         )
-        if not operator:
-            st.caption(OPERATORS)
         files = st.file_uploader(
-            "Files", FILE_TYPES, accept_multiple_files=True, max_upload_size=MOST_FILE_MB, disabled=not operator,
+            "Files", FILE_TYPES, accept_multiple_files=True, max_upload_size=MOST_FILE_MB,
             key=f"loadtest-files-{st.session_state.get('loadtest_files', 0)}", label_visibility="collapsed",
         )  # fmt: skip
-        name = st.text_input("Call it", "", 120, key="import_name", disabled=not operator, placeholder="as the file",
-                             width=300)  # fmt: skip
-        if st.button("Import", key="import", disabled=not operator or not files):
+        name = st.text_input("Call it", "", 120, key="import_name", placeholder="as the file", width=300)
+        if st.button("Import", key="import", disabled=not files):
             if _import(files, name.strip()):
                 st.rerun()
             st.error(st.session_state.pop("loadtest_problem"), icon=":material/error:")

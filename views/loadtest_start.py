@@ -18,12 +18,16 @@ from views import data, formatting, loadtest_data
 from views.loadtest_data import Row
 from views.loadtest_form import Setup
 
-VIEWER = "Only from the host that the dashboard runs on: whoever starts a load test puts its engines to work."
+VIEWER = (
+    "Load tests are started and stopped, and results imported and deleted, only on the host that the dashboard runs "
+    "on: they put its engines to work."
+)
 EARLIER_RUNS = 5  # newest runs that are looked at for how fast an engine is
 
 
-def draw(setup: Setup, engines: Sequence[Row], labels: Mapping[str, str], runs: Sequence[Row], active: Sequence[Row],
-         *, operator: bool) -> None:  # fmt: skip
+def draw(
+    setup: Setup, engines: Sequence[Row], labels: Mapping[str, str], runs: Sequence[Row], active: Sequence[Row]
+) -> None:
     """The lines above the button, and the button. `engines` are rows of `overview`, `active` runs under way."""
     spec = setup.spec
     chosen = [row for row in engines if row["engine_id"] in setup.engines]
@@ -36,15 +40,9 @@ def draw(setup: Setup, engines: Sequence[Row], labels: Mapping[str, str], runs: 
             f'<p class="er-plan">{_sent(spec, _measured(spec, runs))}</p>'
             + "".join(f'<p class="er-plan">{text}</p>' for text in _others(setup, engines, labels, active))
         )
-    can_start = spec is not None and not short and operator
     # No callback: it would be given what the controls said before the value that was typed just before the click.
     clicked = st.button(
-        "Start",
-        key="start",
-        type="primary",
-        icon=":material/play_arrow:",
-        disabled=not can_start,
-        help=None if operator else VIEWER,
+        "Start", key="start", type="primary", icon=":material/play_arrow:", disabled=spec is None or bool(short)
     )
     if clicked and spec is not None and not short:
         _start(spec, setup.name)
@@ -71,14 +69,20 @@ def too_short(spec: Spec, chosen: Sequence[Row], labels: Mapping[str, str]) -> l
     if given.kind == "file":
         return []
     longest = given.tokens if given.distribution == "fixed" else (given.tokens_max or given.tokens)
-    needed = longest + spec.output.tokens
+    answer = spec.output.tokens
+    needed = longest + answer
     return [
-        f"A prompt of {formatting.count(longest)} and an answer of {formatting.count(spec.output.tokens)} tokens need "
+        f"A prompt of {formatting.count(longest)} and an answer of {formatting.count(answer)} tokens need "
         f"{formatting.count(needed)}; {labels.get(str(row['engine_id']), row['engine_id'])} has a context of "
-        f"{formatting.count(row['max_context_tokens'])} a request. Take shorter ones, or start it with a longer one."
+        f"{formatting.count(row['max_context_tokens'])} a request. {_shorter(row['max_context_tokens'] - answer)}, or "
+        "start it with a longer context."
         for row in chosen
         if row["max_context_tokens"] and needed > row["max_context_tokens"]
     ]
+
+
+def _shorter(left: int) -> str:
+    return f"Take prompts of at most {formatting.count(left)}" if left > 0 else "Take shorter answers"
 
 
 def _parity(spec: Spec, chosen: Sequence[Row], labels: Mapping[str, str]) -> str:
