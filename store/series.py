@@ -32,7 +32,7 @@ ROUND_SECONDS = (
 )
 UNCHANGED_SECONDS = 60.0  # a histogram that did not change is written again after this long
 _NOTHING = datetime(1970, 1, 1, tzinfo=UTC)
-_SOURCE = re.compile(r"\(@(\w+)\)")
+_SOURCE = re.compile(r"\(@(\w+)(?: by (\w+))?(?: only (rolled|fresh))?\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,28 +125,34 @@ def plan(
 
 
 def sql(name: str, chosen: Plan) -> str:
-    """The query that answers a series at the level of its plan."""
+    """
+    The query that answers a series at the level of its plan.
+
+    In its text `(@family)` stands for the rows of a family, see `rows`; `(@family by macro)` for those of another
+    macro than the family's own where they are not rolled up yet; `(@family only rolled)` and `(@family only fresh)`
+    for one part of them.
+    """
     tail = _text(name)
     if "(@" not in tail:
         tail = _text(f"{name}.{'raw' if chosen.level == 'raw' else 'rolled'}").rstrip() + ",\n" + tail
-    return _SOURCE.sub(lambda found: f"({rows(found[1], chosen)})", tail)
+    return _SOURCE.sub(lambda found: f"({rows(found[1], chosen, found[2], found[3])})", tail)
 
 
-def rows(family: str, chosen: Plan) -> str:
+def rows(family: str, chosen: Plan, macro: str | None = None, only: str | None = None) -> str:
     """SQL of the rollup rows of a family in the range of a plan, what is not rolled up yet included."""
     end = "$end::TIMESTAMPTZ + INTERVAL 1 MICROSECOND"
-    fresh = f"FROM {family}_rollup($rolled_until, {end}, $width_seconds, $fresh_since, $end)"
+    fresh = f"FROM {macro or f'{family}_rollup'}($rolled_until, {end}, $width_seconds, $fresh_since, $end)"
     if chosen.level == "raw":
-        return fresh.replace("$rolled_until", "$start").replace("$fresh_since", "$start - INTERVAL 120 SECOND")
+        fresh = fresh.replace("$rolled_until", "$start").replace("$fresh_since", "$start - INTERVAL 120 SECOND")
     parts = []
-    if chosen.level == "hour":
+    if chosen.level == "hour" and only != "fresh":
         parts.append(f"FROM {family}_hour WHERE ts >= $from AND ts <= $end")
         parts.append(f"FROM {family}_minute WHERE ts >= greatest($from, $hours_until) AND ts <= $end")
-    else:
+    elif chosen.level == "minute" and only != "fresh":
         parts.append(f"FROM {family}_minute WHERE ts >= $from AND ts <= $end")
-    if chosen.rolled_until is None or chosen.end >= chosen.rolled_until:
+    if only != "rolled" and (chosen.level == "raw" or chosen.rolled_until is None or chosen.end >= chosen.rolled_until):
         parts.append(fresh)
-    return " UNION ALL BY NAME ".join(f"({part})" for part in parts)
+    return " UNION ALL BY NAME ".join(f"({part})" for part in parts or [f"FROM {family}_minute WHERE false"])
 
 
 @cache

@@ -5,8 +5,9 @@ WITH used AS (
         sum(memory_used_bytes_sum) / nullif(sum(memory_used_bytes_count), 0) AS used_bytes,
         CASE WHEN bool_or(process_lists_aligned) THEN greatest(sum(memory_used_bytes_count), sum(process_lists_count))
             ELSE sum(process_lists_count) END AS lists
-    FROM (@device)
+    FROM (@device by device_memory_tail)
     GROUP BY device_id, bucket_ts
+    HAVING count(first_ts) > 0
 ),
 held AS (
     SELECT device_id, chart_time(ts, $start, $bucket_seconds) AS bucket_ts, engine_id,

@@ -14,6 +14,6 @@ WITH point AS (
         min(temperature_celsius_min) AS temperature_celsius_min, max(temperature_celsius_max) AS temperature_celsius_max,
         sum(sm_clock_hertz_sum) / nullif(sum(sm_clock_hertz_count), 0) AS sm_clock_hertz,
         min(sm_clock_hertz_min) AS sm_clock_hertz_min, max(sm_clock_hertz_max) AS sm_clock_hertz_max
-    FROM (@device)
+    FROM (@device by device_tail)
     GROUP BY device_id, bucket_ts
 )

@@ -22,20 +22,20 @@ gauge AS (
 generation AS (
     SELECT engine_id, chart_time(ts, $start, $bucket_seconds) AS bucket_ts,
         sum(increase) / nullif(sum(window_seconds), 0) AS generation_tokens_per_second,
-        min(per_second) AS generation_tokens_per_second_min,
-        max(per_second) AS generation_tokens_per_second_max,
+        min(increase / nullif(window_seconds, 0)) AS generation_tokens_per_second_min,
+        max(increase / nullif(window_seconds, 0)) AS generation_tokens_per_second_max,
         CASE WHEN bool_or(source <> 'settled') THEN 'live' ELSE 'settled' END AS generation_source
-    FROM engine_rate_between($start, $end)
-    WHERE quantity = 'generation_tokens' AND increase IS NOT NULL
+    FROM generation_increase_between($start, $end)
+    WHERE increase IS NOT NULL
     GROUP BY engine_id, bucket_ts
 ),
 prompt AS (
     SELECT engine_id, chart_time(ts, $start, $bucket_seconds) AS bucket_ts,
         sum(increase) / nullif(sum(window_seconds), 0) AS prompt_tokens_per_second,
-        min(per_second) AS prompt_tokens_per_second_min,
-        max(per_second) AS prompt_tokens_per_second_max
-    FROM engine_rate_between($start, $end)
-    WHERE quantity = 'prompt_tokens' AND increase IS NOT NULL
+        min(increase / nullif(window_seconds, 0)) AS prompt_tokens_per_second_min,
+        max(increase / nullif(window_seconds, 0)) AS prompt_tokens_per_second_max
+    FROM prompt_increase_between($start, $end)
+    WHERE increase IS NOT NULL
     GROUP BY engine_id, bucket_ts
 ),
 point AS (

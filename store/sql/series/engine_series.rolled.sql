@@ -15,6 +15,6 @@ WITH point AS (
         min(prompt_tokens_per_second_min) AS prompt_tokens_per_second_min, max(prompt_tokens_per_second_max) AS prompt_tokens_per_second_max,
         CASE WHEN bool_or(generation_live) THEN 'live' WHEN count(generation_tokens_increase) > 0 THEN 'settled' END
             AS generation_source
-    FROM (@engine)
+    FROM (@engine by engine_tail)
     GROUP BY engine_id, bucket_ts
 )

@@ -1,8 +1,12 @@
 -- Latency over time: the observations of each bucket of time, merged over epochs and minutes, never averaged.
 -- Quantiles follow the rule of latency.sql. Where histograms of one engine have different bounds in the range, only
 -- those that all of them have are used. A bucket without observations has count 0 and no quantiles.
-WITH rolled AS NOT MATERIALIZED (
-    SELECT * FROM (@latency)
+WITH fresh AS MATERIALIZED (
+    SELECT * FROM (@latency only fresh)
+    WHERE ($quantity IS NULL OR quantity = $quantity) AND ($engine_id IS NULL OR engine_id = $engine_id)
+),
+rolled AS NOT MATERIALIZED (
+    SELECT * FROM ((@latency only rolled) UNION ALL BY NAME (FROM fresh))
     WHERE ($quantity IS NULL OR quantity = $quantity) AND ($engine_id IS NULL OR engine_id = $engine_id)
 ),
 layout AS (
@@ -37,11 +41,8 @@ merged AS (
     FROM (SELECT line, bucket_ts, unnest(counts) AS observations, generate_subscripts(counts, 1) AS place FROM part)
     GROUP BY line, bucket_ts, place
 ),
-histogram AS (
-    SELECT line, bucket_ts, list(observations ORDER BY place) AS counts FROM merged GROUP BY line, bucket_ts
-),
 span AS (
-    SELECT line, bucket_ts, min(first_ts) AS first_ts, max(last_ts) AS last_ts,
+    SELECT line, bucket_ts, min(first_ts) AS first_ts, max(last_ts) AS last_ts, sum(counts[-1])::BIGINT AS total,
         CASE WHEN count(*) = count(seconds_increase) THEN sum(seconds_increase) END AS seconds
     FROM part GROUP BY line, bucket_ts
 ),
@@ -50,39 +51,44 @@ name AS (
     FROM line GROUP BY line
 ),
 -- the first bucket that reaches each quantile
-place AS MATERIALIZED (
-    SELECT h.line, h.bucket_ts, q.q, h.counts, h.counts[-1] AS total,
-        list_position(list_transform(h.counts, lambda c: c >= q.q * h.counts[-1]), true) AS place
-    FROM histogram AS h CROSS JOIN (VALUES (0.5::DOUBLE), (0.95::DOUBLE), (0.99::DOUBLE)) AS q(q)
+reached AS (
+    SELECT line, bucket_ts, list(observations ORDER BY place) AS counts,
+        min(place) FILTER (observations >= 0.5e0 * total) AS place50,
+        min(place) FILTER (observations >= 0.95e0 * total) AS place95,
+        min(place) FILTER (observations >= 0.99e0 * total) AS place99
+    FROM merged JOIN span USING (line, bucket_ts)
+    GROUP BY line, bucket_ts
 ),
-edge AS MATERIALIZED (
-    SELECT p.line, p.bucket_ts, p.q, p.total, n.les[p.place] AS high, n.les[p.place - 1] AS lower_le,
-        p.counts[p.place] AS cumulative, coalesce(p.counts[p.place - 1], 0) AS below
-    FROM place AS p JOIN name AS n USING (line)
-),
-estimate AS (
-    SELECT line, bucket_ts, q, total,
-        CASE WHEN total > 0 AND NOT isinf(high) THEN high END AS high,
-        CASE WHEN total > 0 THEN CASE WHEN isinf(high) THEN lower_le ELSE coalesce(lower_le, least(0, high)) END END AS low,
-        CASE WHEN total = 0 THEN NULL WHEN isinf(high) THEN lower_le
-            ELSE coalesce(lower_le, least(0, high)) + (high - coalesce(lower_le, least(0, high)))
-                * (q * total - below) / (cumulative - below) END AS estimate
-    FROM edge
-),
-wide AS (
-    SELECT line, bucket_ts, any_value(total)::DOUBLE AS "count",
-        any_value(estimate) FILTER (q = 0.5) AS p50_seconds, any_value(low) FILTER (q = 0.5) AS p50_low_seconds,
-        any_value(high) FILTER (q = 0.5) AS p50_high_seconds,
-        any_value(estimate) FILTER (q = 0.95) AS p95_seconds, any_value(low) FILTER (q = 0.95) AS p95_low_seconds,
-        any_value(high) FILTER (q = 0.95) AS p95_high_seconds,
-        any_value(estimate) FILTER (q = 0.99) AS p99_seconds, any_value(low) FILTER (q = 0.99) AS p99_low_seconds,
-        any_value(high) FILTER (q = 0.99) AS p99_high_seconds
-    FROM estimate GROUP BY line, bucket_ts
+-- its bounds, and what was observed up to them
+edge AS (
+    SELECT engine_id, quantity, first_ts, last_ts, seconds, bucket_ts, total,
+        les[place50] AS le50,
+        coalesce(les[place50 - 1], CASE WHEN NOT isinf(les[place50]) THEN least(0, les[place50]) END) AS low50,
+        counts[place50] AS upto50, coalesce(counts[place50 - 1], 0) AS below50,
+        les[place95] AS le95,
+        coalesce(les[place95 - 1], CASE WHEN NOT isinf(les[place95]) THEN least(0, les[place95]) END) AS low95,
+        counts[place95] AS upto95, coalesce(counts[place95 - 1], 0) AS below95,
+        les[place99] AS le99,
+        coalesce(les[place99 - 1], CASE WHEN NOT isinf(les[place99]) THEN least(0, les[place99]) END) AS low99,
+        counts[place99] AS upto99, coalesce(counts[place99 - 1], 0) AS below99
+    FROM reached JOIN span USING (line, bucket_ts) JOIN name USING (line)
 ),
 point AS (
-    SELECT n.engine_id, n.quantity, s.first_ts, s.last_ts, s.seconds / nullif(w."count", 0) AS mean_seconds,
-        w.* EXCLUDE (line)
-    FROM wide AS w JOIN span AS s USING (line, bucket_ts) JOIN name AS n USING (line)
+    SELECT engine_id, quantity, first_ts, last_ts, bucket_ts, total::DOUBLE AS "count",
+        seconds / nullif(total, 0) AS mean_seconds,
+        CASE WHEN total > 0 THEN CASE WHEN isinf(le50) THEN low50
+            ELSE low50 + (le50 - low50) * (0.5e0 * total - below50) / (upto50 - below50) END END AS p50_seconds,
+        CASE WHEN total > 0 THEN low50 END AS p50_low_seconds,
+        CASE WHEN total > 0 AND NOT isinf(le50) THEN le50 END AS p50_high_seconds,
+        CASE WHEN total > 0 THEN CASE WHEN isinf(le95) THEN low95
+            ELSE low95 + (le95 - low95) * (0.95e0 * total - below95) / (upto95 - below95) END END AS p95_seconds,
+        CASE WHEN total > 0 THEN low95 END AS p95_low_seconds,
+        CASE WHEN total > 0 AND NOT isinf(le95) THEN le95 END AS p95_high_seconds,
+        CASE WHEN total > 0 THEN CASE WHEN isinf(le99) THEN low99
+            ELSE low99 + (le99 - low99) * (0.99e0 * total - below99) / (upto99 - below99) END END AS p99_seconds,
+        CASE WHEN total > 0 THEN low99 END AS p99_low_seconds,
+        CASE WHEN total > 0 AND NOT isinf(le99) THEN le99 END AS p99_high_seconds
+    FROM edge
 ),
 gap AS (
     SELECT engine_id, quantity,
