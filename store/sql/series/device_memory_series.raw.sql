@@ -37,7 +37,7 @@ lists AS (
 ),
 known AS (
     SELECT t.device_id, t.bucket_ts, p.engine_id,
-        string_agg(DISTINCT p.method, '+' ORDER BY p.method) AS method,
+        array_to_string(list_sort(list_distinct(list(p.method))), '+') AS method,
         sum(p.memory_bytes) / any_value(n.lists) AS memory_bytes
     FROM process_memory AS p
     JOIN list_time AS t ON p.device_id = t.device_id AND p.ts = t.ts

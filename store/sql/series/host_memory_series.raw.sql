@@ -45,7 +45,7 @@ total AS (
     GROUP BY host, bucket_ts
 ),
 known AS (
-    SELECT t.host, t.bucket_ts, h.engine_id, string_agg(DISTINCT h.method, '+' ORDER BY h.method) AS method,
+    SELECT t.host, t.bucket_ts, h.engine_id, array_to_string(list_sort(list_distinct(list(h.method))), '+') AS method,
         sum(h.memory_bytes) / any_value(n.lists) AS memory_bytes
     FROM list_time AS t
     JOIN held AS h ON h.host = t.host AND h.ts = t.ts

@@ -11,7 +11,7 @@ WITH total AS (
 ),
 held AS (
     SELECT host, chart_time(ts, $start, $bucket_seconds) AS bucket_ts, engine_id,
-        string_agg(DISTINCT method, '+' ORDER BY method) AS method, sum(memory_bytes_sum) AS memory_bytes
+        array_to_string(list_sort(list_distinct(list(method))), '+') AS method, sum(memory_bytes_sum) AS memory_bytes
     FROM (@process_memory)
     WHERE device_id IS NULL AND engine_id IS NOT NULL AND memory_bytes_sum IS NOT NULL
     GROUP BY host, bucket_ts, engine_id
