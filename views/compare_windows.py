@@ -77,11 +77,11 @@ def parse(text: str, now: datetime) -> tuple[Chosen, str | None]:
         run_id, _, rest = text.removeprefix(_RUN).partition("~")
         label, _, level = rest.rpartition("~")
         if not (run_id and label and level):
-            raise BadWindowError(f"{literal(text)} is not a load test: run:ID~endpoint~level is expected")
+            raise BadWindowError(f"{literal(text)} is not a load test: `run:ID~endpoint~level` is expected")
         return RunWindow(run_id, label, level), None
     parts = text.rsplit("~", 2)
     if len(parts) != 3 or not all(parts):
-        raise BadWindowError(f"{literal(text)} is not a window: engine~from~to is expected")
+        raise BadWindowError(f"{literal(text)} is not a window: `engine~from~to` is expected")
     try:
         window = frozen_window({"from": parts[1], "to": parts[2]})
     except BadRangeError as error:
