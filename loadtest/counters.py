@@ -39,7 +39,7 @@ class CounterReader:
         try:
             found = probe(self._target, self._settings)
             if isinstance(found, str):
-                return EngineCounters(absent=f"The endpoint is no known engine: {found}.")
+                return EngineCounters(absent=f"No known engine answers: {found}.")
             with HttpClient(self._settings.collector) as http:
                 endpoint = self._endpoint_of_model(found, http)
                 reading, settled = _settle(found, endpoint, http, settle_seconds)

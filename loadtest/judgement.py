@@ -135,7 +135,8 @@ def _steady_window(facts: StageFacts) -> Iterator[Judgement]:
         text = f"No request began and ended inside the steady window of {summary.window_seconds:.3g} s, so latencies "
         yield Judgement("window_short", "failed", text + "were not measured in it: send more requests.")
     elif summary.in_window < FEW_REQUESTS:
-        text = f"Only {counted(summary.in_window, 'request')} lie inside the steady window of "
+        lie = "lies" if summary.in_window == 1 else "lie"
+        text = f"Only {counted(summary.in_window, 'request')} {lie} inside the steady window of "
         text += f"{summary.window_seconds:.3g} s: one slow request moves the means. Send more requests."
         yield Judgement("window_short", "warning", text)
 

@@ -61,7 +61,8 @@ def _cache_hits(facts: StageFacts) -> tuple[float | None, float | None, str]:
 def engine(facts: StageFacts) -> Iterator[Judgement]:
     """Whether one life of one engine served this stage, and nothing but it."""
     if facts.counted.restarted is not None:
-        yield Judgement("engine_restarted", "failed", f"{facts.label}: {facts.counted.restarted}")
+        code = "engine_gone" if facts.after.kind is None else "engine_restarted"
+        yield Judgement(code, "failed", f"{facts.label}: {facts.counted.restarted}")
     if facts.counted.changed is not None:
         yield Judgement("engine_changed", "failed", f"{facts.label}: {facts.counted.changed}")
     busy = (facts.before.running or 0) + (facts.before.waiting or 0)

@@ -74,7 +74,8 @@ def draw() -> None:
     st.subheader("Quantities that are not there", anchor=False)
     missing = tables.missing_quantities(quantities, labels)
     if not missing:
-        st.markdown("Every engine offers all quantities, or no engine has been sampled yet.")
+        told = "Every engine that runs offers all quantities, or was not sampled yet."
+        st.markdown(told if labels else "No engine runs now. What one does not offer is shown while it runs.")
     for engine, frame in missing.items():
         with st.expander(f"{engine}: {len(frame)} not there", expanded=len(missing) <= 3):
             st.table(frame.set_index("quantity"))

@@ -243,10 +243,13 @@ def banner(run: Run) -> tuple[str, str] | None:
     """`(tone, Markdown)` of what has to be said above a run's figures; None where all is well."""
     detail = f" {run.row['detail']}" if run.row["detail"] else ""
     if not run.trusted:
+        early = {"failed": "It failed", "stopped": "It was stopped", "interrupted": "It was interrupted"}
+        ended = early.get(str(run.row["state"]))
+        why = f" {ended}:{detail.rstrip('.')}." if ended and detail else ""
         return (
             "error",
-            "**This run can't be relied on.** It failed its own checks, so its curves are grey and nothing is "
-            "concluded from it. What failed stands below; measure again when it is put right.",
+            f"**This run can't be relied on.**{why} It did not pass its own checks, so its curves are grey and nothing "
+            "is concluded from it. What failed stands below; measure again when it is put right.",
         )
     match run.row["state"]:
         case "stopped":

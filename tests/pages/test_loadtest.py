@@ -389,6 +389,13 @@ def test_an_untrusted_run_is_grey_and_concludes_nothing(filled):
     assert not any("output B / A" in element.value.columns for element in app.dataframe)
 
 
+def test_a_run_whose_engine_went_down_says_so_above_its_figures(filled):
+    began, why = NOW - timedelta(hours=3), "vLLM does not answer any more: Connection refused"
+    filled(*demo_loadtest.finished(began, HELD_BACK, judged=demo_loadtest.BAD, state="failed", detail=why))
+    (error,) = opened(run=HELD_BACK).error
+    assert f"It failed: {why}. It did not pass its own checks" in error.value
+
+
 def test_an_imported_file_shows_what_it_tells_and_names_what_it_lacks(filled):
     filled(*demo_loadtest.imported(NOW - timedelta(days=2)))
     app = opened(run="20261129T080000Z-beef")

@@ -45,6 +45,11 @@ def test_missing_quantities_come_with_reason_and_remedy(serve):
     assert frame.loc["TTFT", "what to do"] == "Run a load test: the client measures it."
 
 
+def test_where_no_engine_runs_none_is_said_to_offer_all(serve):
+    serve("empty")
+    assert "No engine runs now." in words(open_page("sources.py"))
+
+
 def test_events_are_newest_first(serve):
     serve("usual")
     events = table(open_page("sources.py"), 1)

@@ -48,7 +48,7 @@ def test_another_server_at_the_same_address_is_another_life() -> None:
 def test_an_endpoint_that_is_no_engine_has_none_and_says_why() -> None:
     found = CounterReader(f"http://127.0.0.1:{free_port()}", Settings()).read()
     assert (found.kind, found.values) == (None, {})
-    assert "no known engine" in found.absent or "could not be read" in found.absent
+    assert "No known engine" in found.absent or "could not be read" in found.absent
 
 
 def test_gauges_that_stand_above_0_while_nothing_moves_are_no_load() -> None:

@@ -222,7 +222,7 @@ def test_an_engine_that_was_busy_before_the_stage_served_others() -> None:
         ({"process_start": 500.0}, "engine_restarted"),
         ({"restart_marker": "b"}, "engine_restarted"),
         ({"values": {"generation_tokens_total": 5.0}}, "engine_restarted"),
-        ({"kind": None, "absent": "nothing answers"}, "engine_restarted"),
+        ({"kind": None, "absent": "nothing answers"}, "engine_gone"),
         ({"model_id": "other"}, "engine_changed"),
         ({"arguments": ("vllm", "serve", "n")}, "engine_changed"),
     ],
@@ -236,10 +236,10 @@ def test_another_life_of_the_engine_fails_the_stage(after, code) -> None:
 
 
 def test_an_engine_without_counters_is_said_and_not_held_against_the_run() -> None:
-    nothing = EngineCounters(absent="The endpoint is no known engine: something answers.")
+    nothing = EngineCounters(absent="No known engine answers: something else does.")
     found = judged(facts(before=nothing, after=nothing))
     assert found["counters_missing"].severity == "note"
-    assert "no known engine" in found["counters_missing"].text
+    assert "No known engine" in found["counters_missing"].text
 
 
 @pytest.mark.parametrize(("by_engine", "severity"), [(190, "ok"), (200, "ok"), (230, "failed"), (150, "failed")])
