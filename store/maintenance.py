@@ -19,6 +19,7 @@ import structlog
 
 from settings import StoreSettings
 from store import archive, compaction, retention, rollup
+from store.clock import Clock, elapsed_seconds
 from store.protocol import StoreError
 from store.writer import Writer
 
@@ -36,6 +37,7 @@ class Maintenance:
         self._writer = writer
         self._settings = settings
         self._stopping = threading.Event()
+        self._clock = Clock(_newest_sample(writer))
         self._thread = threading.Thread(target=self._run, name="store-maintenance", daemon=True)
 
     def start(self) -> None:
@@ -47,11 +49,12 @@ class Maintenance:
         self._stopping.set()
         self._thread.join(timeout_seconds)
 
-    def once(self, now: datetime) -> None:
+    def once(self, now: datetime, *, delete: bool = True) -> None:
         """
         One round as of `now`: roll up, delete, compact a step of each table. Raises `StoreError` or `duckdb.Error`.
 
-        What was done until then stays done, and the next round goes on from there.
+        What was done until then stays done, and the next round goes on from there. `delete` says whether `now` can be
+        relied on.
         """
         until = rollup.floor(now - rollup.SETTLE, rollup.MINUTE)
         self._writer.rolled_until = max(self._writer.rolled_until or until, until)
@@ -60,7 +63,7 @@ class Maintenance:
             pass
         self._step(rollup.roll_hours)
         self._step(rollup.roll_late)
-        for level in retention.levels(self._settings):
+        for level in retention.levels(self._settings) if delete else ():
             while not self._stopping.is_set() and self._delete_due(level, now):
                 pass
         for table in compaction.KEYS:
@@ -68,15 +71,16 @@ class Maintenance:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
+            now = datetime.now(UTC)
             try:
-                self.once(datetime.now(UTC))
+                self.once(now, delete=self._clock.may_delete(now, elapsed_seconds()))
             except (StoreError, duckdb.Error) as error:
                 _LOG.warning("maintenance_failed", error=str(error))
                 self._writer.maintenance_problem = (
                     f"Rollups and retention wait: {error}. It is tried again every minute; no sample is lost."
                 )
             else:
-                self._writer.maintenance_problem = None
+                self._writer.maintenance_problem = self._clock.problem
             self._stopping.wait(INTERVAL_SECONDS)
 
     def _step(self, change: Callable[[duckdb.DuckDBPyConnection], T]) -> T | None:
@@ -111,3 +115,13 @@ class Maintenance:
         start = compaction.due(cursor, table, now)
         if start is not None:
             compaction.compact(cursor, table, start)
+
+
+def _newest_sample(writer: Writer) -> datetime | None:
+    """The time of the newest sample of the host."""
+    cursor = writer.cursor()
+    try:
+        (newest,) = cursor.execute("SELECT max(ts) FROM host_sample").fetchall()[0]
+    finally:
+        cursor.close()
+    return newest.astimezone(UTC) if isinstance(newest, datetime) else None

@@ -237,6 +237,17 @@ def test_samples_are_deleted_by_the_hour_after_they_were_rolled_up(tmp_path: Pat
     kept.writer.close()
 
 
+def test_nothing_is_deleted_as_of_a_time_that_cannot_be_relied_on(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "telemetry.duckdb", StoreSettings(raw_days=2, detail_days=2, minute_days=3))
+    kept.put(engine(), epoch(), sample(0), host_sample(0))
+    kept.maintenance.once(at(10 * DAY), delete=False)
+    assert kept.value("SELECT count(*) FROM engine_sample") == 1
+    assert kept.value("SELECT count(*) FROM engine_minute") == 1
+    kept.maintain(10 * DAY)
+    assert kept.value("SELECT count(*) FROM engine_sample") == 0
+    kept.writer.close()
+
+
 def test_a_sample_for_a_time_that_was_deleted_is_added_to_what_is_left(tmp_path: Path) -> None:
     kept = Kept(tmp_path / "telemetry.duckdb", StoreSettings(raw_days=2, detail_days=2, minute_days=3))
     kept.put(
