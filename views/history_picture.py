@@ -174,12 +174,13 @@ def resolution(tables: Mapping[str, pa.Table | None]) -> str:
             metadata = table.schema.metadata or {}
             seconds = float(metadata.get(b"bucket_seconds", 0))
             level = metadata.get(b"level", b"raw").decode()
-            step = f"one point = {formatting.step(seconds)}, mean with a band from lowest to highest"
-            steps.setdefault(step if seconds else EVERY, []).append(name)
+            steps.setdefault(f"one point = {formatting.step(seconds)}" if seconds else EVERY, []).append(name)
             levels.setdefault(f"from {LEVELS.get(level, level)}", []).append(name)
-    why = ", as they are sampled less often" if len(steps) > 1 else ""
-    told = _told_apart({words: (names, why if words == EVERY else "") for words, names in steps.items()})
-    return "; ".join([*told, *_told_apart({words: (names, "") for words, names in levels.items()})])
+    told = _told_apart(steps)
+    if told and told[0] != EVERY:
+        told[0] += ", mean with a band from lowest to highest"
+        told = [text.replace(EVERY, f"{EVERY}, as they are sampled less often") for text in told]
+    return "; ".join([*told, *_told_apart(levels)])
 
 
 def _named(found: HistoryData) -> dict[str, pa.Table | None]:
@@ -193,10 +194,10 @@ def _named(found: HistoryData) -> dict[str, pa.Table | None]:
     }
 
 
-def _told_apart(words: Mapping[str, tuple[Sequence[str], str]]) -> list[str]:
-    """What holds for most as it is, then each exception with what it is about and why, the second of the values."""
-    most, *others = sorted(words.items(), key=lambda item: -len(item[1][0]))
-    return [most[0], *(f"{' and '.join(names)}: {text}{why}" for text, (names, why) in others)]
+def _told_apart(words: Mapping[str, Sequence[str]]) -> list[str]:
+    """What holds for most of the names as it is, then each exception with what it is about."""
+    by_most = sorted(words.items(), key=lambda item: -len(item[1]))
+    return [*(text for text, _ in by_most[:1]), *(f"{', '.join(names)}: {text}" for text, names in by_most[1:])]
 
 
 def _notes(
