@@ -44,7 +44,7 @@ all that runs there. Engine Room gives the same rows at the addresses below as l
 """
 _HIDDEN = """\
 Host names, network addresses and folders are replaced by placeholders, such as host-1 and folder-1, the same in all
-files. In all else the rows are those that are stored.
+files. Titles, notes and names that somebody typed stay. In all else the rows are those that are stored.
 """
 
 

@@ -82,6 +82,11 @@ def draw_builder(windows: Sequence[Chosen], engines: Mapping[str, str], now: dat
             "Every sample in the ZIP", key="raw", bind="query-params",
             help="Beside the rows behind the charts: the samples and histograms of each window as they were stored.",
         )  # fmt: skip
+    if scrub:
+        st.caption(
+            "Title, note, and names of load tests and configured engines stay as they were typed: see that they name "
+            "nobody before you hand the report on."
+        )
     if not windows and not chosen:
         _draw_invitation(engines, now)
         return None

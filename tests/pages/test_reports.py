@@ -188,6 +188,17 @@ def test_nothing_of_host_and_folders_is_left_where_they_are_to_be_hidden(filled)
 # ---- saved reports -----------------------------------------------------------------------------
 
 
+def test_what_was_typed_stays_and_the_form_says_so(filled):
+    store = filled()
+    open_form = open_page(PAGE, w=list(windows(store)), test=[demo_loadtest.RUN])
+    assert not any("as they were typed" in caption.value for caption in open_form.caption)
+    hiding = open_page(PAGE, w=list(windows(store)), test=[demo_loadtest.RUN], scrub="true")
+    assert any("names of load tests" in caption.value for caption in hiding.caption)
+    told = read(written(ReportDocument("For Ben", "", (), (demo_loadtest.RUN,), scrub=True))).text
+    assert "For Ben" in told
+    assert any("Evening sweep" in text for text in told)  # the name of the run
+
+
 def saved(store: DemoStore, name: str = "For the board") -> str:
     document = ReportDocument(name, "A note.", windows(store), (demo_loadtest.RUN,)).to_json()
     return StoreClient(store.settings).command("report_save", {"name": name, "document": document})["report_id"]
