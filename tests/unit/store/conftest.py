@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from settings import Settings
+from store.writer import Writer
+from tests.support.rows import HOST
+
 ROOT = Path(__file__).resolve().parents[3]
 Starter = Callable[..., subprocess.Popen[str]]
 
@@ -33,3 +37,17 @@ def python() -> Iterator[Starter]:
     for process in running:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Of a data folder of the test's own."""
+    return Settings(data=tmp_path / "data", host=HOST)
+
+
+@pytest.fixture
+def writer(settings: Settings) -> Iterator[Writer]:
+    """A real store, empty."""
+    opened = Writer(settings.store_path, settings.store)
+    yield opened
+    opened.close()

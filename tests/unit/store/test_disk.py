@@ -5,9 +5,7 @@ Expected values: os.statvfs, the rows that the tests write, and hand calculation
 """
 
 import os
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,18 +16,6 @@ from store.local import LocalStore
 from store.model import DiskSample, HostSample
 from store.writer import MAX_QUEUED_ROWS, Writer, kept_for
 from tests.support.rows import HOST, host_sample
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(data=tmp_path / "data", host=HOST)
-
-
-@pytest.fixture
-def writer(settings: Settings) -> Iterator[Writer]:
-    opened = Writer(settings.store_path, settings.store)
-    yield opened
-    opened.close()
 
 
 def _asked(writer: Writer, **thresholds: Any) -> dict[str, Any]:

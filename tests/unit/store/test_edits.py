@@ -4,7 +4,6 @@ import json
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,21 +15,9 @@ from store.protocol import RefusedError, StoreError, UnknownQueryError
 from store.server import MAX_COMMAND_BYTES, serve
 from store.writer import Writer
 from tests.support.loadtest_rows import RUN, judgement, request, resource, run, stage
-from tests.support.rows import HOST, sample
+from tests.support.rows import sample
 
 OTHER = "20261130T130000Z-0002"
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(data=tmp_path / "data", host=HOST)
-
-
-@pytest.fixture
-def writer(settings: Settings) -> Iterator[Writer]:
-    opened = Writer(settings.store_path, settings.store)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import math
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,18 +23,6 @@ from store.writer import Writer
 from tests.support.rows import ENGINE, HOST, at, device_sample, engine, epoch, histogram, host_sample, sample
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(data=tmp_path / "data", host=HOST)
-
-
-@pytest.fixture
-def writer(settings: Settings) -> Iterator[Writer]:
-    opened = Writer(settings.store_path, settings.store)
-    yield opened
-    opened.close()
 
 
 def _export(writer: Writer, settings: Settings, table: str, **given: object) -> str:

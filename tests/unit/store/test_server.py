@@ -3,7 +3,7 @@
 import socket
 import stat
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,18 +24,6 @@ from tests.support.rows import HOST, engine, epoch, sample
 from tests.support.wait import until
 
 SPAN: Mapping[str, Parameter] = {"start": "2026-01-01T00:00:00Z", "end": "2026-12-31T00:00:00Z", "points": 2000}
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(data=tmp_path / "data", host=HOST)
-
-
-@pytest.fixture
-def writer(settings: Settings) -> Iterator[Writer]:
-    opened = Writer(settings.store_path, settings.store)
-    yield opened
-    opened.close()
 
 
 def _announce(server: ReadServer, settings: Settings) -> Address:

@@ -22,7 +22,7 @@ from store.client import StoreClient
 from store.database import wal_bytes
 from store.protocol import StoreError, StoreUnavailableError
 from store.writer import Writer
-from tests.support.rows import HOST, engine, epoch, sample
+from tests.support.rows import engine, epoch, sample
 from tests.support.wait import until
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -51,11 +51,6 @@ while True:
     print(round, flush=True)
     round += 1
 """
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(data=tmp_path / "data", host=HOST)
 
 
 def _command(settings: Settings, target: Path, before: str = "pass") -> subprocess.CompletedProcess[str]:
