@@ -225,14 +225,14 @@ def test_16_lengths_lie_between_the_bounds_and_are_kept(tmp_path: Path) -> None:
 
 def test_19_requests_leave_by_the_clock_and_not_after_an_answer(tmp_path: Path) -> None:
     # vllm-playground slept after each reply and called it a rate.
-    with ScriptedServer(measured_only(lambda call: answer(call, first=4.0))) as server:
-        told = run(spec(server.url, mode="constant", levels=[20], requests=20), tmp_path)
+    with ScriptedServer(measured_only(lambda call: answer(call, first=2.5))) as server:
+        told = run(spec(server.url, mode="constant", levels=[40], requests=20), tmp_path)
         calls = server.measured()
-    # 20 a second for 20 requests: the last is due after 0.95 s, long before the first answer begins after 4 s.
-    assert [request.scheduled_seconds for request in told.requests] == pytest.approx([n / 20 for n in range(20)])
+    # 40 a second for 20 requests: the last is due after 0.475 s, long before the first answer begins after 2.5 s.
+    assert [request.scheduled_seconds for request in told.requests] == pytest.approx([n / 40 for n in range(20)])
     assert all((r.sent_seconds or 0) >= (r.scheduled_seconds or 0) - 0.002 for r in told.requests)
     assert max(call.received_at for call in calls) < min(call.sent_at[0] for call in calls)
-    assert told.stage.offered_requests_per_second == 20
+    assert told.stage.offered_requests_per_second == 40
 
 
 def test_19_poisson_arrivals_have_the_rate_asked_for(tmp_path: Path) -> None:

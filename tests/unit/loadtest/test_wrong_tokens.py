@@ -116,14 +116,16 @@ def test_5_reasoning_is_the_first_token_and_visible_text_comes_later(tmp_path: P
     def reply(call: Call) -> Reply:
         thought = [(0.0, delta(**{name: "hm "})), (0.0, delta(**{name: "so "}))]
         end = delta("length") + usage_chunk(usage(call.prompt_tokens, 5)) + DONE
-        return Reply([*thought, *[(LATE / 3, delta(content="w "))] * 3, (0.0, end)])
+        visible = [(pause, delta(content="w ")) for pause in (LATE, 0.0, 0.0)]
+        return Reply([*thought, *visible, (0.0, end)])
 
     told, calls = ran(reply, tmp_path, api="chat")
     first = mean([call.sent_at[0] - call.received_at for call in calls])
     visible = mean([call.sent_at[2] - call.received_at for call in calls])
-    assert told.stage.ttft_mean_seconds == pytest.approx(first, abs=LATE / 6)
-    assert told.details()["ttfv_mean_seconds"] == pytest.approx(visible, abs=LATE / 6)
-    assert visible - first >= LATE / 3
+    # Half of what lies between the two tells them apart, and is more than a busy machine takes to wake the client.
+    assert told.stage.ttft_mean_seconds == pytest.approx(first, abs=LATE / 2)
+    assert told.details()["ttfv_mean_seconds"] == pytest.approx(visible, abs=LATE / 2)
+    assert visible - first >= LATE
     assert told.requests[0].chunks == 5
 
 
