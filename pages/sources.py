@@ -55,6 +55,7 @@ def draw() -> None:
             hide_index=True,
             height="content",
             key="sources",
+            placeholder="no sample",
             column_config={
                 **{
                     name: st.column_config.NumberColumn(format="%.1f")
