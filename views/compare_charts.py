@@ -131,13 +131,15 @@ def spread(
         return {}, {}, ""
     title, unit = SPREAD_TITLES[key]
     there = tuple(one for one in series if one.key in set(rows["s"]))
-    spec = _spread_spec(title, unit, tuple(sorted(there, key=lambda one: one.place)))
+    kinds = frozenset(rows["bounds"].astype(bool))
+    spec = _spread_spec(title, unit, tuple(sorted(there, key=lambda one: one.place)), kinds)
     words = f"Cumulative distribution of {title} in {unit}: {', '.join(one.label for one in there)}."
     return spec, {"spread": pa.Table.from_pandas(rows, preserve_index=False)}, words
 
 
 @lru_cache(maxsize=64)
-def _spread_spec(title: str, unit: str, series: tuple[Series, ...]) -> dict[str, Any]:
+def _spread_spec(title: str, unit: str, series: tuple[Series, ...], kinds: frozenset[bool]) -> dict[str, Any]:
+    """`kinds`: whether there are lines known at all values (False), at the bounds of a histogram (True), or both."""
     places = range(max(one.place for one in series) + 1)
     domain = [key_of(place) for place in places]
     names = "{" + ", ".join(f"'{one.key}': {one.label!r}" for one in series) + "}"
@@ -158,11 +160,12 @@ def _spread_spec(title: str, unit: str, series: tuple[Series, ...]) -> dict[str,
     }
     exact = rows.transform_filter("datum.bounds === 0")
     bounds = rows.transform_filter("datum.bounds === 1")
-    lines = [
-        exact.mark_line(interpolate="step-after", strokeWidth=1.8).encode(x=x, y=y, **looks),
-        bounds.mark_line(strokeWidth=1.8).encode(x=x, y=y, **looks),
-        bounds.mark_point(size=14, filled=True).encode(x=x, y=y, color=looks["color"]),
-    ]
+    lines: list[alt.Chart] = []
+    if False in kinds:
+        lines.append(exact.mark_line(interpolate="step-after", strokeWidth=1.8).encode(x=x, y=y, **looks))
+    if True in kinds:
+        lines.append(bounds.mark_line(strokeWidth=1.8).encode(x=x, y=y, **looks))
+        lines.append(bounds.mark_point(size=14, filled=True).encode(x=x, y=y, color=looks["color"]))
     aim = rows.mark_point(size=60, opacity=0).encode(x=x, y=y, tooltip=tips)
     chart = (
         alt.layer(*lines, aim)

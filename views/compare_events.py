@@ -100,7 +100,9 @@ def _load_test(series: Series, repeats: Sequence[Stretch]) -> pd.DataFrame:
     count = f"{len(repeats)} repeats, the longest of" if len(repeats) > 1 else "one repeat of"
     words = f"{count} {formatting.age(longest)}"
     row = (0.0, longest * 1000, series.key, series.label, "good", "load test", words, "")
-    return pd.DataFrame([row], columns=history_frames.STATE_COLUMNS)
+    # Each tone has a row, if only one without length, as in `state_frame`.
+    others = [(0.0, 0.0, series.key, "", tone, "", "", "") for tone in ("work", "off")]
+    return pd.DataFrame([row, *others], columns=history_frames.STATE_COLUMNS)
 
 
 def _elapsed(frame: pd.DataFrame, window: Window) -> pd.DataFrame:

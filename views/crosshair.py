@@ -53,7 +53,11 @@ def crosshair(
         for column in columns
         for end in ("", *ends)
     ]
-    rows = rows.transform_calculate(who=series).transform_aggregate(together, groupby=["at", "who"])
+    rows = rows.transform_calculate(who=series)
+    if panel.quantity is not None:  # percentiles can't be averaged: of several in a step, the newest is told
+        rows = rows.transform_joinaggregate(newest="max(ts)", groupby=["at", "who"])
+        rows = rows.transform_filter("datum.ts === datum.newest")
+    rows = rows.transform_aggregate(together, groupby=["at", "who"])
     rows = rows.transform_fold(folded, as_=["what", "v"]).transform_calculate(k="datum.who + '_' + datum.what")
     rows = rows.transform_filter("isValid(datum.v)").transform_pivot("k", value="v", groupby=["at"], op="mean")
     # A holder that is missing where the rest is known holds nothing in that place.

@@ -97,7 +97,7 @@ def compose(found: HistoryData, every: Mapping[str, Series], choice: Choice) -> 
         ),
         spec=history_charts.history_spec(
             panels, tuple(rows), tuple(lines.values()), tuple(holders.values()), tuple(residents.values()), keys,
-            _grid_seconds(found),
+            _grid_seconds(drawn),
         ),
         datasets=_datasets(found, lines, every, devices, events, dict(rows), choice.percentiles),
         alt=history_charts.alt_text(panels, tuple(lines.values()), found.window.seconds / 3600),
@@ -155,13 +155,10 @@ def _latencies(table: pa.Table | None, engines: Mapping[str, Series]) -> tuple[s
     return tuple(quantity for quantity in history_charts.LATENCIES if quantity in _values(known, "quantity"))
 
 
-def _grid_seconds(found: HistoryData) -> float:
-    """The step of the crosshair: the widest step of any series, so that no step is without a value."""
-    tables = (
-        found.engine_series, found.host_series, found.latency_series, found.device_series,
-        found.device_memory_series, found.host_memory_series,
-    )  # fmt: skip
-    steps = [timeline.step_of(table).total_seconds() for table in tables if table is not None and table.num_rows]
+def _grid_seconds(tables: Mapping[str, pa.Table | None]) -> float:
+    """The step of the crosshair: the widest step of any table that is drawn, so that no step is without a value."""
+    there = [table for table in tables.values() if table is not None and table.num_rows]
+    steps = [timeline.step_of(table).total_seconds() for table in there]
     return float(max(1, round(max(steps, default=1.0))))
 
 
