@@ -1,14 +1,15 @@
 """
 What the load generator can take in: `python -m benchmarks.loadtest`.
 
-- CPU time of a streamed chunk, ours against `vllm bench serve` and AIPerf, on the same mock server with the same
-  prompts' length and number of streams. Each client runs twice, with few and with many requests; the difference of its
-  CPU times (user and system, of all its processes) over the difference of the chunks leaves start-up out.
+- CPU time of a streamed chunk, ours against `vllm bench serve`, AIPerf and guidellm, on the same mock server with the
+  same prompts' length and number of streams. Each client runs twice, with few and with many requests; the difference
+  of its CPU times (user and system, of all its processes) over the difference of the chunks leaves start-up out.
 - Latency that the client adds: from a chunk's own record of when it was written to our time stamp of it, at 1, 64 and
   512 streams that all get a chunk in the same moment.
 
-vLLM is looked for as the interpreter in VLLM_PYTHON, or as `vllm` on the PATH; AIPerf as the program in AIPERF, or as
-`aiperf` on the PATH, best in a virtual environment of its own. What is not there is left out, and said so.
+vLLM is looked for as the interpreter in VLLM_PYTHON, or as `vllm` on the PATH; AIPerf and guidellm as the
+programs in AIPERF and GUIDELLM, or as `aiperf` and `guidellm` on the PATH, best in virtual environments of their own.
+What is not there is left out, and said so.
 """
 
 from __future__ import annotations
@@ -118,6 +119,26 @@ def aiperf(url: str, folder: Path) -> float | None:
     return per_chunk({n: [program, *arguments, "--request-count", str(n)] for n in (FEW, MANY)}, {**os.environ})
 
 
+def guidellm(url: str, folder: Path) -> float | None:
+    """`guidellm run` (0.8 or newer), or None where it is not installed."""
+    program = os.environ.get("GUIDELLM") or shutil.which("guidellm")
+    if program is None:
+        return None
+    tokenizer, prompts = folder / "tokenizer", folder / "prompts.jsonl"
+    subprocess.run([_interpreter(Path(program)), "-c", TOKENIZER, str(tokenizer)], check=True, capture_output=True)
+    # Prompts of its own making are English, of which this tokenizer knows no word: they would be empty.
+    words = (" ".join(f"w{(7 * n + k) % 1000}" for k in range(PROMPT_TOKENS)) for n in range(MANY))
+    prompts.write_text("".join(json.dumps({"prompt": w, "output_tokens_count": TOKENS}) + "\n" for w in words))
+    arguments = [
+        "run", "--backend", f"kind=openai_http,target={url},model=mock,validate_backend=false,"
+        "request_format=/v1/completions", "--tokenizer", f"kind=huggingface_auto,model={tokenizer}",
+        "--profile", f"kind=concurrent,streams={STREAMS}", "--data", f"kind=json_file,path={prompts}",
+        "--output", f"kind=json,path={folder / 'result.json'}", "--disable-console", "--constraint",
+    ]  # fmt: skip
+    commands = {n: [program, *arguments, f"kind=max_requests,count={n}"] for n in (FEW, MANY)}
+    return per_chunk(commands, {**os.environ, "HF_HUB_OFFLINE": "1"})
+
+
 def _interpreter(program: Path) -> str:
     """The Python that a console script names in its first line."""
     return program.read_text().partition("\n")[0].removeprefix("#!").strip()
@@ -167,6 +188,7 @@ def main() -> int:
         for name, theirs in (
             ("vllm bench serve", vllm(url, Path(folder) / "vllm")),
             ("aiperf", aiperf(url, Path(folder) / "aiperf")),
+            ("guidellm", guidellm(url, Path(folder) / "guidellm")),
         ):
             if theirs is None:
                 print(f"{name}: not installed, so there is no ratio")
