@@ -13,7 +13,6 @@ from typing import Any
 
 import streamlit as st
 
-import settings
 from store.protocol import StoreError
 from views import data, formatting, loadtest_data
 from views.cards import title_of
@@ -29,7 +28,6 @@ from views.compare_windows import (
     of_run,
     texts,
 )
-from views.loadtest_tables import engine_names
 from views.palette import Series, swatch
 
 Row = Mapping[str, Any]
@@ -214,16 +212,9 @@ def _pick_run() -> Chosen | None:
 def _run_words(row: Row) -> str:
     """A run in the list: its name, whom it loaded, where it comes from; its id, which makes the text unique."""
     run_id = str(row["run_id"])
-    labels = engine_names(row) or list(_labels(str(settings.load().data), run_id))
+    labels = loadtest_data.endpoint_names(row)
     origin = [] if row["source"] == loadtest_data.OWN else [f"imported from {row['source']}"]
     return " · ".join([str(row["name"]), ", ".join(labels) or "no endpoint known", *origin, run_id])
-
-
-@st.cache_resource(ttl=3600, max_entries=512, show_spinner=False)
-def _labels(data_folder: str, run_id: str) -> tuple[str, ...]:
-    """What the endpoints of a run are called by its stages: an imported file says nothing of what was asked for."""
-    stages = data.records("loadtest_stages", run_id=run_id)
-    return tuple(dict.fromkeys(str(stage["label"]) for stage in stages))
 
 
 def windows_of(run: Row) -> list[RunWindow]:

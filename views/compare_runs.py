@@ -31,9 +31,12 @@ def of_run(chosen: RunWindow) -> Side:
     of_label = [stage for stage in run.stages if stage["label"] == chosen.label]
     stages = [stage for stage in of_label if level_of(stage) == chosen.level]
     if not stages:
-        levels = ", ".join(dict.fromkeys(level_of(stage) for stage in of_label)) or "none"
+        there: dict[str, dict[str, None]] = {}
+        for stage in of_label or run.stages:
+            there.setdefault(stage["label"], {})[level_of(stage)] = None
+        has = "; ".join(f"“{label}” at {', '.join(levels)}" for label, levels in there.items())
         raise LookupError(
-            f"The load test “{run.name}” has no stage of “{chosen.label}” at {chosen.level}; its levels: {levels}."
+            f"The load test “{run.name}” has no stage of “{chosen.label}” at {chosen.level}. It has {has or 'none'}."
         )
     ids = {stage["stage_id"] for stage in stages}
     resources = [one for one in run.resources if one["stage_id"] in ids]

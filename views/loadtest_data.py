@@ -145,6 +145,24 @@ def requests(run_id: str, stage_id: int | None = None) -> pa.Table:
     return data.query("loadtest_requests", run_id=run_id, stage_id=stage_id)
 
 
+def endpoint_names(row: Row) -> list[str]:
+    """
+    What the endpoints of a run are called, by what was asked for or, where that is not told, by its stages.
+
+    Raises `StoreError`.
+    """
+    endpoints = as_object(row["spec"]).get("endpoints")
+    if isinstance(endpoints, list):
+        return [str(each.get("label") or each.get("url")) for each in endpoints if isinstance(each, dict)]
+    return list(_labels(str(settings.load().data), str(row["run_id"])))
+
+
+@st.cache_resource(ttl=3600, max_entries=512, show_spinner=False)
+def _labels(data_folder: str, run_id: str) -> tuple[str, ...]:
+    stages = data.records("loadtest_stages", run_id=run_id)
+    return tuple(dict.fromkeys(str(stage["label"]) for stage in stages))
+
+
 def owner(stage: Row) -> str:
     """What decides the colour of a stage: its engine, or its endpoint where the collector knows none."""
     return str(stage["engine_id"] or f"{stage['url']} {stage['label']}")

@@ -186,7 +186,7 @@ def run_frame(rows: Sequence[Row]) -> pd.DataFrame:
                 "name": row["name"],
                 "state": loadtest_words.state_look(str(row["state"])).word,
                 "trust": loadtest_words.trust_look(row).word,
-                "engines": ", ".join(engine_names(row)) or MISSING,
+                "engines": ", ".join(loadtest_data.endpoint_names(row)) or MISSING,
                 "workload": loadtest_words.workload(loadtest_data.as_object(row["spec"])) or MISSING,
                 "source": "own" if row["source"] == loadtest_data.OWN else row["source"],
                 "began (UTC)": f"{row['began']:%Y-%m-%d %H:%M:%S}" if row["began"] else "not told",
@@ -196,14 +196,6 @@ def run_frame(rows: Sequence[Row]) -> pd.DataFrame:
             for row in rows
         ]
     )
-
-
-def engine_names(row: Row) -> list[str]:
-    """What the endpoints of a run are called, as far as what was asked for tells."""
-    endpoints = loadtest_data.as_object(row["spec"]).get("endpoints")
-    if not isinstance(endpoints, list):
-        return []
-    return [str(each.get("label") or each.get("url")) for each in endpoints if isinstance(each, dict)]
 
 
 def _scaled(value: float | None, factor: float) -> float | None:

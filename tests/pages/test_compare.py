@@ -379,8 +379,8 @@ def test_an_engine_and_a_load_test_are_told_apart(runs):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (_stage("nobody", 8), "has no stage of “nobody” at 8; its levels: none."),
-        (_stage(LABELS[VLLM], 7), "its levels: 1, 2, 4, 8, 16, 32."),
+        (_stage("nobody", 8), f"has no stage of “nobody” at 8. It has “{LABELS[VLLM]}” at 1, 2, 4, 8, 16, 32; “"),
+        (_stage(LABELS[VLLM], 7), f"It has “{LABELS[VLLM]}” at 1, 2, 4, 8, 16, 32."),
     ],
 )
 def test_a_level_that_was_not_run_names_those_that_were(runs, text, says):
