@@ -159,7 +159,8 @@ class Status(BaseModel):
         if self.as_json:
             _print_json(document)
         else:
-            print(facts_text("collector", document))
+            kinds = [kind["title"] for kind in document.get("looked_for", ())]
+            print(facts_text("collector", {**document, "looked_for": kinds}))
         sys.exit(0 if holder is not None else EXIT_NOT_IDENTIFIED)
 
 

@@ -154,6 +154,9 @@ def test_one_collector_for_one_folder(tmp_path: Path) -> None:
         second = cli(tmp_path, "run")
         assert second.returncode == 1
         assert str(collector.process.pid) in second.stderr
+        told = cli(tmp_path, "status").stdout
+        assert "writer.state " in told  # a line a fact
+        assert "{" not in told
         status = cli(tmp_path, "status", "--json")
         assert status.returncode == 0
         assert json.loads(status.stdout)["pid"] == collector.process.pid
