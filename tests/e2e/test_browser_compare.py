@@ -15,9 +15,9 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlencode
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
-from tests.support.browser import NEEDS_CHROMIUM, chromium, demo_dashboard
+from tests.support.browser import NEEDS_CHROMIUM, demo_dashboard
 from tests.support.demo import LABELS, LLAMA, VLLM
 from tests.support.wait import until
 
@@ -38,12 +38,6 @@ def url(tmp_path_factory, begun) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("browser") / "data"
     with demo_dashboard(folder, arguments=("--minutes", f"{STORY.total_seconds() / 60:g}")) as address:
         yield f"{address}/compare"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture

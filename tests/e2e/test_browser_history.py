@@ -14,9 +14,9 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlencode
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.support.browser import NEEDS_CHROMIUM, chromium, demo_dashboard
+from tests.support.browser import NEEDS_CHROMIUM, demo_dashboard
 from tests.support.wait import until
 
 pytestmark = NEEDS_CHROMIUM
@@ -28,12 +28,6 @@ def url(tmp_path_factory) -> Iterator[str]:
     """The dashboard's address, on a demo of half an hour that goes on."""
     with demo_dashboard(tmp_path_factory.mktemp("browser") / "data", arguments=("--minutes", "30")) as address:
         yield f"{address}/history"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.support.browser import NEEDS_CHROMIUM, chromium, dashboard
+from tests.support.browser import NEEDS_CHROMIUM, dashboard
 from tests.support.collector import RunningCollector, running_collector
 from tests.support.llamacpp import get, llamacpp_server
 from tests.support.wait import until
@@ -51,12 +51,6 @@ def collector(engine, tmp_path_factory) -> Iterator[RunningCollector]:
 def url(collector, engine) -> Iterator[str]:
     with dashboard(collector.settings.data, **only(engine)) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture

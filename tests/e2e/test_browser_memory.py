@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.support.browser import NEEDS_CHROMIUM, chromium, dashboard
+from tests.support.browser import NEEDS_CHROMIUM, dashboard
 from tests.support.wait import until
 
 pytestmark = NEEDS_CHROMIUM
@@ -28,10 +28,10 @@ def url(tmp_path_factory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def page(url) -> Iterator[Page]:
-    with chromium() as browser:
-        context = browser.new_context(viewport={"width": 1440, "height": 1000}, accept_downloads=True)
-        yield context.new_page()
+def page(browser) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1440, "height": 1000}, accept_downloads=True)
+    yield context.new_page()
+    context.close()
 
 
 def query(page: Page) -> dict[str, list[str]]:

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.support import demo_loadtest
-from tests.support.browser import NEEDS_CHROMIUM, chromium, demo_dashboard
+from tests.support.browser import NEEDS_CHROMIUM, demo_dashboard
 
 pytestmark = [*NEEDS_CHROMIUM, pytest.mark.timeout(300)]
 PATIENCE = 90_000  # milliseconds: drawings are made by a renderer that starts with the first report
@@ -27,12 +27,6 @@ def url(tmp_path_factory) -> Iterator[str]:
     """The dashboard's address, on a demo with past load tests."""
     with demo_dashboard(tmp_path_factory.mktemp("browser") / "data", module="demo_loadtest") as address:
         yield f"{address}/reports"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture
