@@ -2,7 +2,7 @@
 The same month in VictoriaMetrics: `python -m benchmarks.peers --fill FOLDER`, then `--compare FOLDER`.
 
 Needs Debian's package victoria-metrics; without it, or without a folder (filling takes long), it says so and ends.
-A fill that is cut off is compared as far as it came. Each day of `benchmarks/month.py` goes into both stores: ours
+A fill that is cut off is compared as far as it came. Each step of `benchmarks/month.py` goes into both stores: ours
 with rollups and retention as a collector keeps them, theirs raw for the whole time, as Prometheus would scrape it
 from exporters at the same intervals: every number of engine_sample, device_sample, host_sample, process_memory and
 every histogram bucket, but neither states nor texts. Then the charts of the History page are asked of both in one
@@ -32,7 +32,7 @@ import duckdb
 
 from benchmarks import month
 from settings import Settings, StoreSettings
-from store import retention
+from store import rollup
 from store.database import open_for_writing, open_read_only
 from store.reads import Reader
 from tests.support.wait import free_port, until
@@ -194,7 +194,7 @@ def exported(connection: duckdb.DuckDBPyConnection, begin: datetime, end: dateti
 
 
 def fill(folder: Path, victoria: Victoria, days: int) -> None:
-    """Write the month into both stores, day by day, and how far it came into peers.json."""
+    """Write the month into both stores, step by step, and how far it came into peers.json."""
     end = datetime.now(UTC).replace(microsecond=0)
     start = end - timedelta(days=days)
     connection = open_for_writing(folder / "telemetry.duckdb", StoreSettings(memory_limit="2GB", threads=2))
@@ -202,20 +202,20 @@ def fill(folder: Path, victoria: Victoria, days: int) -> None:
     month.prepare(connection, start, end)
     begin = start
     while begin < end:
-        until_day = min(retention.floor(begin, retention.DAY) + retention.DAY, end)
-        month.one_step(connection, begin, until_day, spent)
+        until_step = min(rollup.floor(begin, month.STEP) + month.STEP, end)
+        month.one_step(connection, begin, until_step, spent)
         clock = time.perf_counter()
-        lines = folder / "day.jsonl"
-        exported(connection, begin, until_day, lines)
+        lines = folder / "step.jsonl"
+        exported(connection, begin, until_step, lines)
         spent["write theirs as text"] += time.perf_counter() - clock
         clock = time.perf_counter()
         victoria.load(lines)
         spent["import theirs"] += time.perf_counter() - clock
         lines.unlink()
-        state = {"start": start.isoformat(), "end": until_day.isoformat(), "seconds": spent}
+        state = {"start": start.isoformat(), "end": until_step.isoformat(), "seconds": spent}
         (folder / "peers.json").write_text(json.dumps(state))
-        print(f"  {begin:%Y-%m-%d} in both", flush=True)
-        begin = until_day
+        print(f"  {begin:%Y-%m-%d %H:%M} in both", flush=True)
+        begin = until_step
     connection.close()
 
 
@@ -265,11 +265,11 @@ def compare(folder: Path, victoria: Victoria) -> int:
         for name, expressions in charts(step).items():
             forget_pages()
             with ours(folder) as reader:
-                our = _timed(lambda r=reader, n=name, b=begin: r.query(n, {"start": b, "end": end, "points": STEPS}))
+                our = timed(lambda r=reader, n=name, b=begin: r.query(n, {"start": b, "end": end, "points": STEPS}))
             forget_pages()
             victoria.start()
             their, cached = (
-                _timed(
+                timed(
                     lambda x=expressions, b=begin, s=step, c=cache: [
                         victoria.query(wanted, b, end, s, cached=c) for wanted in x
                     ]
@@ -286,7 +286,7 @@ def compare(folder: Path, victoria: Victoria) -> int:
     return worse
 
 
-def _timed(work: Callable[[], object]) -> tuple[float, float]:
+def timed(work: Callable[[], object]) -> tuple[float, float]:
     """Milliseconds of the first run, and of the quickest of three that follow."""
     taken = []
     for _ in range(4):

@@ -1,9 +1,10 @@
 """
-What Prometheus needs for a sample: `python -m benchmarks.prometheus FOLDER`, on what `benchmarks.peers` filled.
+The same samples in Prometheus: `python -m benchmarks.prometheus FOLDER`, on what `benchmarks.peers` filled.
 
-The last four hours of the month, as benchmarks/peers.py exports them, become a block by promtool (Debian's package
-prometheus); its bytes by sample times the samples of the whole time are what Prometheus would need. Four hours are
-scaled to the whole because promtool takes an hour for a month; a block of many hours spends less on its index.
+The last day, as benchmarks/peers.py exports it, becomes a block by promtool (Debian's package prometheus). Its bytes
+by sample times the samples of the whole time are what Prometheus would need: a day is scaled to the whole because
+promtool takes an hour for a month. Then the charts of the History page are asked of both in one run, over a day, 6 h
+and 1 h with 400 steps, as in benchmarks/peers.py. Prometheus has no cache of results.
 """
 
 from __future__ import annotations
@@ -13,14 +14,53 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
+from urllib.parse import urlencode
+from urllib.request import urlopen
 
-from benchmarks.peers import exported
+from benchmarks.peers import STEPS, charts, exported, forget_pages, ours, timed
 from settings import StoreSettings
 from store.database import open_read_only
+from store.protocol import Parameter
+from tests.support.browser import answers
+from tests.support.wait import free_port, until
 
-SPAN = timedelta(hours=4)
+SPAN = timedelta(days=1)
+RANGES_HOURS = (24, 6, 1)
+
+
+class Prometheus:
+    """A Prometheus process on the blocks of a folder, which scrapes nothing."""
+
+    def __init__(self, blocks: Path, configuration: Path) -> None:
+        configuration.write_text("scrape_configs: []\n", encoding="utf-8")
+        self._port = free_port()
+        self._command = [
+            "prometheus",
+            f"--config.file={configuration}",
+            f"--storage.tsdb.path={blocks}",
+            "--storage.tsdb.retention.time=10y",
+            f"--web.listen-address=127.0.0.1:{self._port}",
+        ]
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Start it, wait until it answers, and end it again."""
+        with subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            try:
+                until(lambda: answers(f"http://127.0.0.1:{self._port}/-/ready"), 120, "Prometheus to be ready")
+                yield
+            finally:
+                process.terminate()
+
+    def query(self, expression: str, start: datetime, end: datetime, step: int) -> int:
+        """Answer a range query; returns its number of series."""
+        asked = {"query": expression, "start": start.timestamp(), "end": end.timestamp(), "step": step}
+        with urlopen(f"http://127.0.0.1:{self._port}/api/v1/query_range?{urlencode(asked)}", timeout=600) as answer:
+            return len(json.load(answer)["data"]["result"])
 
 
 def open_metrics(lines: Path, target: Path) -> int:
@@ -39,8 +79,35 @@ def open_metrics(lines: Path, target: Path) -> int:
     return samples
 
 
+def compare(folder: Path, theirs: Prometheus, end: datetime) -> int:
+    """Ask every chart of both; returns how often ours was slower, cold or warm."""
+    print(
+        f"\n{'chart':<22}{'range':>7}{'ours cold':>13}{'theirs cold':>13}{'ours warm':>13}{'theirs warm':>13}", end=""
+    )
+    print("   theirs by ours, cold and warm")
+    slower = 0
+    for hours in RANGES_HOURS:
+        begin = end - timedelta(hours=hours)
+        step = max(1, int((end - begin).total_seconds() / STEPS))
+        for name, expressions in charts(step).items():
+            given: dict[str, Parameter] = {"start": begin, "end": end, "points": STEPS}
+            forget_pages()
+            with ours(folder) as reader:
+                our = timed(lambda r=reader, n=name, g=given: r.query(n, g))
+            forget_pages()
+            with theirs.running():
+                their = timed(lambda x=expressions, b=begin, s=step: [theirs.query(wanted, b, end, s) for wanted in x])
+            slower += (our[0] > their[0]) + (our[1] > their[1])
+            print(
+                f"{name:<22}{hours:>5} h{our[0]:>10.0f} ms{their[0]:>10.0f} ms{our[1]:>10.1f} ms{their[1]:>10.1f} ms"
+                f"   {their[0] / our[0]:.1f}x, {their[1] / our[1]:.1f}x",
+                flush=True,
+            )
+    return slower
+
+
 def main() -> int:
-    """Print bytes by sample, and exit 1 when our file is larger than Prometheus's for the same samples."""
+    """Print sizes and times, and exit 1 when ours is larger than Prometheus's for the same samples, or slower."""
     if shutil.which("promtool") is None:
         print("skipped: promtool is not installed (Debian package prometheus)")
         return 0
@@ -58,12 +125,16 @@ def main() -> int:
         command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "--max-block-duration=24h"]
         subprocess.run([*command, str(text), str(blocks)], check=True, stdout=subprocess.DEVNULL)
         size = sum(path.stat().st_size for path in blocks.rglob("*") if path.is_file())
-    days = (end - start) / timedelta(days=1)
-    whole = size * ((end - start) / SPAN)
-    ours = (folder / "telemetry.duckdb").stat().st_size
-    print(f"Prometheus: {samples:,} samples of {SPAN} in {size / 1e6:.1f} MB, {size / samples:.2f} bytes each")
-    print(f"{days:.1f} days: {whole / 1e6:.0f} MB (scaled), ours {ours / 1e6:.0f} MB: {whole / ours:.2f}x ours")
-    return int(ours > whole)
+        text.unlink()
+        days = (end - start) / timedelta(days=1)
+        whole = size * ((end - start) / SPAN)
+        size_ours = (folder / "telemetry.duckdb").stat().st_size
+        print(f"Prometheus: {samples:,} samples of {SPAN} in {size / 1e6:.1f} MB, {size / samples:.2f} bytes each")
+        print(
+            f"{days:.1f} days: {whole / 1e6:.0f} MB (scaled), ours {size_ours / 1e6:.0f} MB: {whole / size_ours:.2f}x"
+        )
+        slower = compare(folder, Prometheus(blocks, Path(name) / "prometheus.yml"), end)
+    return int(size_ours > whole or slower > 0)
 
 
 if __name__ == "__main__":

