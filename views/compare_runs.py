@@ -11,7 +11,7 @@ import pandas as pd
 from comparison.configurations import Configuration, of_epoch, of_stage
 from comparison.intervals import repeats
 from comparison.windows import Figure, missing
-from views import compare_absences, compare_events, compare_series, data, formatting, loadtest_data
+from views import compare_absences, compare_events, compare_series, data, formatting, loadtest_data, timeline
 from views.compare_events import Stretch
 from views.compare_sides import Side
 from views.compare_windows import RunWindow, level_of
@@ -180,7 +180,7 @@ def _lines(stages: Sequence[Row]) -> tuple[dict[str, pd.DataFrame], list[Stretch
             continue
         devices = summary["device_ids"] or []
         series = compare_series.load(span, engine_id, devices)
-        levels.add(compare_series.level(series))
+        levels.add(timeline.level_of(series.engine))
         made.append(compare_series.lines(stage["ts"], series, repeat if len(stages) > 1 else 0))
         words = f"repeat {repeat}" if len(stages) > 1 else ""
         stretches.append(compare_events.of_repeat(stage["ts"], stage["ended"], engine_id, devices, words))

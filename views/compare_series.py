@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from comparison.intervals import Sample, blocks, quotient
-from views import data
+from views import data, timeline
 
 POINTS = 400
 GIB = float(2**30)
@@ -50,12 +50,6 @@ def load(span: Mapping[str, datetime], engine_id: str, device_ids: Sequence[str]
     )
 
 
-def level(series: EngineSeries) -> str:
-    """What the series were made of: raw | minute | hour."""
-    told: bytes = (series.engine.schema.metadata or {}).get(b"level", b"raw")
-    return told.decode()
-
-
 def sampled(table: pa.Table, column: str, mean: float | None, *, only_working: bool = False) -> Sample | None:
     """How sure a mean is, from the series that it is the mean of; None without a mean."""
     if mean is None:
@@ -79,7 +73,7 @@ def mean_latency(series: EngineSeries, quantity: str) -> Sample:
 
 def step_seconds(table: pa.Table) -> float:
     """Distance of two rows of a series: its buckets, or the usual one of its samples."""
-    told = float((table.schema.metadata or {}).get(b"bucket_seconds", b"0"))
+    told = timeline.bucket_seconds(table)
     if told > 0 or table.num_rows < 2:
         return told or 1.0
     stamps = pd.Series(table.column("ts").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()).diff()

@@ -15,7 +15,7 @@ import pandas as pd
 
 from comparison.configurations import Configuration, compare, differing, of_epoch
 from comparison.windows import Figure
-from views import compare_absences, compare_events, compare_figures, compare_series, data, formatting
+from views import compare_absences, compare_events, compare_figures, compare_series, data, formatting, timeline
 from views.compare_events import Stretch
 from views.compare_series import EngineSeries
 from views.compare_windows import Chosen, EngineWindow, length_words, span_words
@@ -139,5 +139,5 @@ def _notes(chosen: EngineWindow, summary: Row, lives: Sequence[Row], series: Eng
 
 
 def _line_notes(series: EngineSeries) -> list[str]:
-    level = compare_series.level(series)
+    level = timeline.level_of(series.engine)
     return [] if level == "raw" else [f"Its lines are made of rows by the {level}."]

@@ -168,9 +168,7 @@ def resolution(tables: Mapping[str, pa.Table | None]) -> str:
     levels: dict[str, list[str]] = {}
     for name, table in tables.items():
         if table is not None and table.num_rows:
-            metadata = table.schema.metadata or {}
-            seconds = float(metadata.get(b"bucket_seconds", 0))
-            level = metadata.get(b"level", b"raw").decode()
+            seconds, level = timeline.bucket_seconds(table), timeline.level_of(table)
             steps.setdefault(f"one point = {formatting.step(seconds)}" if seconds else EVERY, []).append(name)
             levels.setdefault(f"from {LEVELS.get(level, level)}", []).append(name)
     told = _told_apart(steps)

@@ -50,8 +50,18 @@ class Segment:
 
 def step_of(table: pa.Table) -> timedelta:
     """How long one row of a series stands for: its bucket, or of raw samples a third of what counts as a gap."""
-    told = table.schema.metadata or {}
-    return timedelta(seconds=float(told.get(b"bucket_seconds", 0)) or float(told.get(b"gap_seconds", 3.0)) / 3)
+    return timedelta(seconds=bucket_seconds(table)) or gap_of(table) / 3
+
+
+def bucket_seconds(table: pa.Table) -> float:
+    """The width of a series' buckets; 0: samples as they are."""
+    return float((table.schema.metadata or {}).get(b"bucket_seconds", 0))
+
+
+def level_of(table: pa.Table) -> str:
+    """What a series was made of: raw | minute | hour."""
+    told: bytes = (table.schema.metadata or {}).get(b"level", b"raw")
+    return told.decode()
 
 
 def gap_of(table: pa.Table) -> timedelta:
