@@ -151,8 +151,9 @@ def people(folder: Path, end: datetime) -> None:
     print(f"  budget {LATE_BUDGET_SECONDS * 1e3:.0f} ms")
 
 
-def main() -> None:
-    """Measure and print."""
+@contextmanager
+def copied_month() -> Iterator[tuple[Path, datetime]]:
+    """A copy of the month that the command line names, or one made anew: its folder, and when it ends."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if len(sys.argv) > 1:
@@ -160,11 +161,16 @@ def main() -> None:
         else:
             for step, seconds in month.make(folder).items():
                 print(f"{step:<12}{seconds:8.1f} s")
+        with open_read_only(folder / "telemetry.duckdb", StoreSettings()) as connection:
+            end = connection.execute("SELECT max(ts) FROM host_sample").fetchall()[0][0].astimezone(UTC)
+        yield folder, end
+
+
+def main() -> None:
+    """Measure and print."""
+    with copied_month() as (folder, end):
         path = folder / "telemetry.duckdb"
         print(f"file        {path.stat().st_size / 1e6:8.0f} MB    budget 400 MB")
-        connection = open_read_only(path, StoreSettings())
-        end = connection.execute("SELECT max(ts) FROM host_sample").fetchall()[0][0].astimezone(UTC)
-        connection.close()
         charts(path, end)
         people(folder, end)
 

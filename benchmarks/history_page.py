@@ -12,21 +12,14 @@ Budget (design): under 200 kB sent a view.
 
 from __future__ import annotations
 
-import shutil
-import sys
-import tempfile
 import time
 import zlib
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
 from playwright.sync_api import Browser, Page, WebSocket, expect
 
-from benchmarks import month
-from benchmarks.history import RANGES, collector
-from settings import StoreSettings
-from store.database import open_read_only
+from benchmarks.history import RANGES, collector, copied_month
 from tests.support.browser import chromium, dashboard
 
 BUDGET_BYTES = 200_000
@@ -80,28 +73,19 @@ def move_seconds(page: Page) -> float:
 
 def main() -> None:
     """Measure and print."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        if len(sys.argv) > 1:
-            shutil.copy(Path(sys.argv[1]) / "telemetry.duckdb", folder / "telemetry.duckdb")
-        else:
-            month.make(folder)
-        connection = open_read_only(folder / "telemetry.duckdb", StoreSettings())
-        end = connection.execute("SELECT max(ts) FROM host_sample").fetchall()[0][0].astimezone(UTC)
-        connection.close()
-        with collector(folder), dashboard(folder) as address, chromium() as browser:
-            longest = next(iter(reversed(RANGES)))
-            for label in (longest, *RANGES):
-                page, seconds, raw, deflated = view(browser, address, end, RANGES[label])
-                over = "over" if deflated > BUDGET_BYTES else "under"
-                print(
-                    f"{label:<8}{seconds:6.1f} s{raw / 1e3:8.0f} kB{deflated / 1e3:8.0f} kB deflated "
-                    f"({over} {BUDGET_BYTES / 1e3:.0f} kB)",
-                    flush=True,
-                )
-                if label != longest:
-                    page.context.close()
-            print(f"one move of the pointer: {move_seconds(page) * 1e3:.1f} ms of script")
+    with copied_month() as (folder, end), collector(folder), dashboard(folder) as address, chromium() as browser:
+        longest = next(iter(reversed(RANGES)))
+        for label in (longest, *RANGES):
+            page, seconds, raw, deflated = view(browser, address, end, RANGES[label])
+            over = "over" if deflated > BUDGET_BYTES else "under"
+            print(
+                f"{label:<8}{seconds:6.1f} s{raw / 1e3:8.0f} kB{deflated / 1e3:8.0f} kB deflated "
+                f"({over} {BUDGET_BYTES / 1e3:.0f} kB)",
+                flush=True,
+            )
+            if label != longest:
+                page.context.close()
+        print(f"one move of the pointer: {move_seconds(page) * 1e3:.1f} ms of script")
 
 
 if __name__ == "__main__":

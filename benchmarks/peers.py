@@ -23,8 +23,9 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -34,6 +35,7 @@ from benchmarks import month
 from settings import Settings, StoreSettings
 from store import rollup
 from store.database import open_for_writing, open_read_only
+from store.protocol import Parameter
 from store.reads import Reader
 from tests.support.wait import free_port, until
 
@@ -109,6 +111,15 @@ class Victoria:
             self._process.wait(300)
             self._process = None
 
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Between `start` and `stop`."""
+        self.start()
+        try:
+            yield
+        finally:
+            self.stop()
+
     def load(self, lines: Path) -> None:
         """Import a file of JSON lines."""
         with lines.open("rb") as source:
@@ -120,7 +131,7 @@ class Victoria:
         self._ask("GET", "/internal/force_merge")
         until(lambda: b"vm_active_force_merges 0" in self._ask("GET", "/metrics"), 3600, "the merge")
 
-    def query(self, expression: str, start: datetime, end: datetime, step: int, *, cached: bool) -> int:
+    def query(self, expression: str, start: datetime, end: datetime, step: int, *, cached: bool = False) -> int:
         """Answer a range query; returns its number of series."""
         asked = {"query": expression, "start": start.timestamp(), "end": end.timestamp(), "step": step}
         asked["nocache"] = int(not cached)
@@ -241,12 +252,11 @@ def compare(folder: Path, victoria: Victoria) -> int:
     state = json.loads((folder / "peers.json").read_text())
     start, end = datetime.fromisoformat(state["start"]), datetime.fromisoformat(state["end"])
     days = (end - start) / timedelta(days=1)
-    victoria.start()
-    samples = victoria.samples()
-    clock = time.perf_counter()
-    victoria.merge()
-    state["seconds"]["merge theirs"] = time.perf_counter() - clock
-    victoria.stop()
+    with victoria.running():
+        samples = victoria.samples()
+        clock = time.perf_counter()
+        victoria.merge()
+        state["seconds"]["merge theirs"] = time.perf_counter() - clock
     for step, seconds in state["seconds"].items():
         print(f"  {step:<22}{seconds:8.1f} s")
     size, theirs = (folder / "telemetry.duckdb").stat().st_size, _bytes(victoria.folder)
@@ -254,36 +264,52 @@ def compare(folder: Path, victoria: Victoria) -> int:
         f"{days:.1f} days: ours {size / 1e6:.0f} MB after retention; theirs {theirs / 1e6:.0f} MB for {samples:,} "
         f"samples, {theirs / samples:.2f} bytes each: {theirs / size:.2f}x ours"
     )
-    worse = int(size > theirs)
-    print(
-        f"\n{'chart':<22}{'range':>7}{'ours cold':>13}{'theirs cold':>13}{'ours warm':>13}{'theirs warm':>13}"
-        f"{'theirs cached':>15}   theirs by ours, cold and warm"
-    )
-    for range_days in (wanted for wanted in RANGES_DAYS if wanted <= days + 0.5):
-        begin = max(start, end - timedelta(days=range_days))
-        step = int((end - begin).total_seconds() / STEPS)
+    spans = [min(timedelta(days=wanted), end - start) for wanted in RANGES_DAYS if wanted <= days + 0.5]
+    asked = {"theirs": victoria.query, "theirs cached": partial(victoria.query, cached=True)}
+    slower_cold, _ = ask_both(folder, end, spans, victoria.running, asked)
+    return int(size > theirs) + slower_cold
+
+
+def ask_both(
+    folder: Path,
+    end: datetime,
+    spans: Sequence[timedelta],
+    running: Callable[[], AbstractContextManager[None]],
+    theirs: Mapping[str, Callable[[str, datetime, datetime, int], int]],
+) -> tuple[int, int]:
+    """
+    Ask every chart of ours and of theirs over each of the spans before `end`, cold and warm, and print the times.
+
+    `running`: theirs for so long; `theirs`: their ways to answer a range query by name, compared with the first.
+    Returns how often ours was slower, cold and warm.
+    """
+    first, *more = theirs
+    heads = ("ours cold", f"{first} cold", "ours warm", f"{first} warm", *more)
+    print(f"\n{'chart':<22}{'range':>7}{''.join(f'{head:>15}' for head in heads)}   theirs by ours, cold and warm")
+    slower_cold = slower_warm = 0
+    for span in spans:
+        begin, step = end - span, max(1, int(span.total_seconds() / STEPS))
+        label = f"{span.days} d" if span.days else f"{span.seconds // 3600} h"
         for name, expressions in charts(step).items():
+            given: dict[str, Parameter] = {"start": begin, "end": end, "points": STEPS}
             forget_pages()
             with ours(folder) as reader:
-                our = timed(lambda r=reader, n=name, b=begin: r.query(n, {"start": b, "end": end, "points": STEPS}))
+                our = timed(lambda r=reader, n=name, g=given: r.query(n, g))
             forget_pages()
-            victoria.start()
-            their, cached = (
-                timed(
-                    lambda x=expressions, b=begin, s=step, c=cache: [
-                        victoria.query(wanted, b, end, s, cached=c) for wanted in x
-                    ]
+            with running():
+                their, *others = (
+                    timed(lambda q=query, x=expressions, b=begin, s=step: [q(wanted, b, end, s) for wanted in x])
+                    for query in theirs.values()
                 )
-                for cache in (False, True)
-            )
-            victoria.stop()
-            worse += our[0] > their[0]
+            slower_cold += our[0] > their[0]
+            slower_warm += our[1] > their[1]
+            figures = (our[0], their[0], our[1], their[1], *(warm for _, warm in others))
             print(
-                f"{name:<22}{range_days:>5} d{our[0]:>10.0f} ms{their[0]:>10.0f} ms{our[1]:>10.1f} ms"
-                f"{their[1]:>10.1f} ms{cached[1]:>12.1f} ms   {their[0] / our[0]:.1f}x, {their[1] / our[1]:.1f}x",
+                f"{name:<22}{label:>7}{''.join(f'{figure:>12.1f} ms' for figure in figures)}"
+                f"   {their[0] / our[0]:.1f}x, {their[1] / our[1]:.1f}x",
                 flush=True,
             )
-    return worse
+    return slower_cold, slower_warm
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:

@@ -21,15 +21,14 @@ from pathlib import Path
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from benchmarks.peers import STEPS, charts, exported, forget_pages, ours, timed
+from benchmarks.peers import ask_both, exported
 from settings import StoreSettings
 from store.database import open_read_only
-from store.protocol import Parameter
 from tests.support.browser import answers
 from tests.support.wait import free_port, until
 
 SPAN = timedelta(days=1)
-RANGES_HOURS = (24, 6, 1)
+RANGES = (timedelta(days=1), timedelta(hours=6), timedelta(hours=1))
 
 
 class Prometheus:
@@ -79,33 +78,6 @@ def open_metrics(lines: Path, target: Path) -> int:
     return samples
 
 
-def compare(folder: Path, theirs: Prometheus, end: datetime) -> int:
-    """Ask every chart of both; returns how often ours was slower, cold or warm."""
-    print(
-        f"\n{'chart':<22}{'range':>7}{'ours cold':>13}{'theirs cold':>13}{'ours warm':>13}{'theirs warm':>13}", end=""
-    )
-    print("   theirs by ours, cold and warm")
-    slower = 0
-    for hours in RANGES_HOURS:
-        begin = end - timedelta(hours=hours)
-        step = max(1, int((end - begin).total_seconds() / STEPS))
-        for name, expressions in charts(step).items():
-            given: dict[str, Parameter] = {"start": begin, "end": end, "points": STEPS}
-            forget_pages()
-            with ours(folder) as reader:
-                our = timed(lambda r=reader, n=name, g=given: r.query(n, g))
-            forget_pages()
-            with theirs.running():
-                their = timed(lambda x=expressions, b=begin, s=step: [theirs.query(wanted, b, end, s) for wanted in x])
-            slower += (our[0] > their[0]) + (our[1] > their[1])
-            print(
-                f"{name:<22}{hours:>5} h{our[0]:>10.0f} ms{their[0]:>10.0f} ms{our[1]:>10.1f} ms{their[1]:>10.1f} ms"
-                f"   {their[0] / our[0]:.1f}x, {their[1] / our[1]:.1f}x",
-                flush=True,
-            )
-    return slower
-
-
 def main() -> int:
     """Print sizes and times, and exit 1 when ours is larger than Prometheus's for the same samples, or slower."""
     if shutil.which("promtool") is None:
@@ -133,8 +105,9 @@ def main() -> int:
         print(
             f"{days:.1f} days: {whole / 1e6:.0f} MB (scaled), ours {size_ours / 1e6:.0f} MB: {whole / size_ours:.2f}x"
         )
-        slower = compare(folder, Prometheus(blocks, Path(name) / "prometheus.yml"), end)
-    return int(size_ours > whole or slower > 0)
+        theirs = Prometheus(blocks, Path(name) / "prometheus.yml")
+        slower = ask_both(folder, end, RANGES, theirs.running, {"theirs": theirs.query})
+    return int(size_ours > whole or any(slower))
 
 
 if __name__ == "__main__":
