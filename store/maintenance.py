@@ -118,7 +118,7 @@ class Maintenance:
 
 
 def _newest_sample(writer: Writer) -> datetime | None:
-    """The time of the newest sample of the host."""
+    """The time of the last sample of the host before this start, of which there are events in the store already."""
     cursor = writer.cursor()
     try:
         (newest,) = cursor.execute("SELECT max(ts) FROM host_sample").fetchall()[0]
